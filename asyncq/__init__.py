@@ -1,0 +1,66 @@
+"""asyncq: an asyncio-native job queue on plain PostgreSQL.
+
+A job's way, in ten stops:
+
+1. `asyncq.queue` registers the handler as a `asyncq.task.Task`.
+2. `Task.defer` is called on the caller's connection, inside the caller's transaction.
+3. `asyncq.args` validates the arguments against the handler's signature.
+4. `asyncq.db.jobs` runs `sql/queries/jobs/defer.sql`: a row, and a notification at commit.
+5. `asyncq.db.listen` hears it and `asyncq.worker.wakeup` wakes the worker.
+6. `asyncq.worker.claim` takes due rows with `claim.sql`, under a fresh lease token, and counts the attempt.
+7. `asyncq.worker.execute` runs the handler, outside any transaction; `asyncq.worker.heartbeat` keeps the lease.
+8. `asyncq.outcome` decides what the end of the run means.
+9. `asyncq.worker.finish` writes it with `finish.sql`, if the lease is still held: success deletes the row.
+10. What a dead worker left behind, `asyncq.worker.rescue` takes back; what failed for good waits as a dead letter
+    for `Queue.replay` or, in the end, `asyncq.worker.cleanup`.
+"""
+
+from asyncq.errors import (
+    AsyncqError,
+    Cancel,
+    ConfigurationError,
+    DeferError,
+    InvalidArgsError,
+    JobSignal,
+    Retry,
+    SchemaOutdatedError,
+    Snooze,
+    TaskAlreadyRegisteredError,
+    UnknownTaskError,
+)
+from asyncq.job import Job, JobState
+from asyncq.queue import Queue
+from asyncq.release import __version__
+from asyncq.retry import RetryPolicy
+from asyncq.running import RunningJob, current_job
+from asyncq.task import BoundTask, Deferred, SyncTask, Task, TaskArgs
+from asyncq.worker import ExitCode, Worker, WorkerOptions
+
+__all__ = [
+    "AsyncqError",
+    "BoundTask",
+    "Cancel",
+    "ConfigurationError",
+    "DeferError",
+    "Deferred",
+    "ExitCode",
+    "InvalidArgsError",
+    "Job",
+    "JobSignal",
+    "JobState",
+    "Queue",
+    "Retry",
+    "RetryPolicy",
+    "RunningJob",
+    "SchemaOutdatedError",
+    "Snooze",
+    "SyncTask",
+    "Task",
+    "TaskAlreadyRegisteredError",
+    "TaskArgs",
+    "UnknownTaskError",
+    "Worker",
+    "WorkerOptions",
+    "__version__",
+    "current_job",
+]

@@ -1,0 +1,181 @@
+"""The worker's own connections: how they are set up, and one that comes back after a loss.
+
+Nobody else's settings reach them and theirs reach nobody: they are never pooled and never handed to a handler.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import anyio
+import psycopg
+from psycopg import adapt, postgres
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow, tuple_row
+from psycopg.types.array import register_all_arrays
+from psycopg_pool import AsyncConnectionPool
+
+from asyncq.errors import ConfigurationError
+
+__all__ = ["Address", "PlainCursor", "Session", "address_of", "conninfo_of"]
+
+Address = Mapping[str, Any]
+"""Connection parameters as psycopg takes them."""
+
+_SETTINGS = (
+    # Claims must see rows that were committed a moment ago, whatever the database's default is.
+    "default_transaction_isolation=read\\ committed",
+    "default_transaction_read_only=off",
+    # Every statement here is a handful of index look-ups. A plan made while the table was empty, or when its
+    # statistics were stale, must not scan, hash or sort a table that has grown since.
+    "enable_seqscan=off",
+    "enable_bitmapscan=off",
+    "enable_hashjoin=off",
+    "enable_mergejoin=off",
+    "plan_cache_mode=force_generic_plan",
+    "jit=off",
+)
+
+_DEFAULTS = {
+    # A server that vanished without a word is noticed within about half a minute, idle or in mid-statement.
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    # After a failover the old server answers, but cannot be written to.
+    "target_session_attrs": "read-write",
+}
+
+
+def conninfo_of(dsn: str) -> str:
+    """Check a DSN, and take the forms that SQLAlchemy writes too.
+
+    Raises:
+        ConfigurationError: libpq cannot read it. The message shows no password.
+
+    >>> conninfo_of("postgresql+asyncpg://app@db/shop")
+    'postgresql://app@db/shop'
+    """
+    for driver in ("postgresql+psycopg://", "postgresql+asyncpg://", "postgresql+psycopg_async://", "postgres+asyncpg://"):
+        if dsn.startswith(driver):
+            dsn = "postgresql://" + dsn.removeprefix(driver)
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.Error:
+        # libpq's message quotes the text, password and all.
+        raise ConfigurationError(
+            "the DSN cannot be read: give a URL such as postgresql://user:password@host:5432/database"
+            " (special characters in a password percent-encoded) or words such as 'host=db dbname=shop'"
+        ) from None
+    return dsn
+
+
+def address_of(source: str | AsyncConnectionPool[Any], name: str) -> Address:
+    """Give the parameters of a connection of the worker's own, from a DSN or from those of a pool.
+
+    Args:
+        source: a DSN, or a pool, of which only the parameters are used.
+        name: what the connection is for, shown by `pg_stat_activity.application_name`.
+    """
+    if isinstance(source, str):
+        dsn, extra = source, {}
+    else:
+        dsn = source.conninfo
+        pooled: dict[str, Any] = dict(source.kwargs or {})
+        # What concerns the application's sessions, not the way to the server.
+        extra = {k: v for k, v in pooled.items() if k not in _SESSION_ONLY}
+    given = conninfo_to_dict(conninfo_of(dsn), **extra)
+    settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
+    given["options"] = f"{given.get('options') or ''} {settings}".strip()
+    given["application_name"] = f"asyncq {name}"
+    return {**_DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
+
+
+_SESSION_ONLY = {"autocommit", "row_factory", "cursor_factory", "prepare_threshold", "context"}
+
+
+def _plain_adapters() -> adapt.AdaptersMap:
+    adapters = adapt.AdaptersMap(types=psycopg.adapters.types)
+    postgres.register_default_adapters(adapters)
+    register_all_arrays(adapters)
+    return adapters
+
+
+_PLAIN = _plain_adapters()
+
+
+class PlainCursor(psycopg.AsyncCursor[TupleRow]):
+    """A cursor on anybody's connection that speaks psycopg's own types and tuples.
+
+    The connection may have row factories, cursor factories and adapters of its own: they do not apply here, and are
+    not touched.
+    """
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(connection, row_factory=tuple_row)
+        self._adapters = adapt.AdaptersMap(_PLAIN)
+        self._reset()
+
+
+async def connect(address: Address) -> psycopg.AsyncConnection[TupleRow]:
+    """Open a connection of the worker's own, in autocommit: each statement is a short transaction."""
+    return await psycopg.AsyncConnection.connect(
+        make_conninfo(**address), autocommit=True, prepare_threshold=0, cursor_factory=psycopg.AsyncCursor
+    )
+
+
+class Session:
+    """Run single statements on one connection, opened when first needed and anew after a loss.
+
+    Statements come one at a time, in the order of asking. An error is raised to the caller, who decides whether to
+    try again; a broken connection is dropped first, so that the next call opens another.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._connection: psycopg.AsyncConnection[TupleRow] | None = None
+        self._turn = anyio.Lock()
+        self.connected_at: float | None = None
+        """On the event loop's clock, when the present connection was opened; None while there is none."""
+
+    async def fetch(self, statement: LiteralString, params: Mapping[str, object]) -> Sequence[TupleRow]:
+        """Run a statement and give all its rows."""
+        async with self._turn:
+            connection = await self._open()
+            try:
+                cursor = PlainCursor(connection)
+                await cursor.execute(statement, params, binary=True)
+                return await cursor.fetchall()
+            except psycopg.Error as error:
+                if connection.closed or _lost(error):
+                    await self._drop()
+                raise
+            except BaseException:
+                # Cancelled in mid-statement: what the connection is in the middle of is not known.
+                await self._drop()
+                raise
+
+    async def ensure_connected(self) -> None:
+        """Open the connection if there is none; one that broke without a word is found by the next statement."""
+        async with self._turn:
+            await self._open()
+
+    async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
+        if self._connection is None:
+            self._connection = await connect(self._address)
+            self.connected_at = anyio.current_time()
+        return self._connection
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        await self._drop()
+
+    async def _drop(self) -> None:
+        connection, self._connection, self.connected_at = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+
+def _lost(error: psycopg.Error) -> bool:
+    """A server that went read-only or is going down: another connection may find its successor."""
+    return error.sqlstate in ("25006", "57P01", "57P02", "57P03", "25P03")

@@ -1,0 +1,106 @@
+"""What is kept of an exception: its traceback as text that fits a row, whatever the exception does to prevent it.
+
+An exception is users' data: its `__str__` may raise, its causes may form a circle or a chain of thousands, its
+message may have 200 MB or characters that PostgreSQL cannot hold. `describe` never raises and never gives more than
+`LONGEST` characters; it keeps no reference to the exception or its frames.
+"""
+
+import traceback
+from collections.abc import Iterator
+
+__all__ = ["LONGEST", "clean", "describe"]
+
+LONGEST = 16_384
+"""Characters kept of a failure: the first half and the last half of a longer text."""
+
+_LINKS = 8
+_LEAVES = 8
+_FRAMES = 30
+
+
+def clean(text: str, longest: int = LONGEST) -> str:
+    """Cut a text to size, keeping head and tail, and replace what PostgreSQL's text cannot hold.
+
+    >>> clean("nul \\x00 and half a pair \\ud800")
+    'nul \\\\x00 and half a pair \\\\ud800'
+    >>> clean("abcdefghij" * 10, longest=40)
+    'abcdefgh\\n... 84 characters cut ...\\ncdefghij'
+    """
+    if len(text) > longest:
+        half = max((longest - 24) // 2, 0)
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[len(text) - half:]}"
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def describe(error: BaseException) -> str:
+    """Give the traceback of an exception as text for a row's `last_error`; it never raises.
+
+    >>> describe(ValueError("no such user"))
+    'ValueError: no such user'
+    """
+    try:
+        return clean("\n".join(_chain(error)))
+    except Exception:  # noqa: BLE001 - the outcome must be written, whatever the exception is made of
+        return f"{type(error).__name__}: <a traceback that cannot be printed>"
+
+
+def _chain(error: BaseException) -> Iterator[str]:
+    links: list[tuple[str, BaseException]] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    introduced = ""
+    while current is not None and id(current) not in seen and len(links) < _LINKS:
+        seen.add(id(current))
+        links.append((introduced, current))
+        if current.__cause__ is not None:
+            current, introduced = current.__cause__, "The above was the direct cause of the following:"
+        elif current.__context__ is not None and not current.__suppress_context__:
+            current, introduced = current.__context__, "While the above was handled, the following was raised:"
+        else:
+            current = None
+    for position in range(len(links) - 1, -1, -1):
+        yield from _one(links[position][1])
+        if position:
+            yield f"\n{links[position][0]}\n"
+
+
+def _one(error: BaseException) -> Iterator[str]:
+    if error.__traceback__ is not None:
+        # A negative limit keeps the innermost frames; source lines are read from files already in the line cache.
+        frames = traceback.extract_tb(error.__traceback__, limit=-_FRAMES)
+        yield "Traceback (most recent call last):"
+        yield "".join(frames.format()).rstrip("\n")
+    yield f"{_name(error)}{_message(error)}"
+    for note in _notes(error):
+        yield clean(note, 1000)
+    if isinstance(error, BaseExceptionGroup):
+        leaves: tuple[BaseException, ...] = error.exceptions
+        for number, leaf in enumerate(leaves[:_LEAVES], start=1):
+            yield f"  -- {number} of {len(leaves)} in the group:"
+            if isinstance(leaf, BaseExceptionGroup):
+                yield f"  {_name(leaf)}{_message(leaf)}"
+            else:
+                yield from ("  " + line for part in _one(leaf) for line in part.splitlines())
+
+
+def _name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+        # A copy as plain str: a subclass may have answers of its own to everything that follows.
+        text = clean(str.__str__(text), LONGEST // 2)
+    except BaseException as problem:  # noqa: BLE001 - its __str__ may raise anything
+        return f": <no text: its __str__ raised {type(problem).__name__}>"
+    return f": {text}" if text else ""
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        notes: object = getattr(error, "__notes__", [])
+        return [str(note) for note in list(notes)[:10]] if isinstance(notes, (list, tuple)) else []
+    except BaseException:  # noqa: BLE001 - as above
+        return ["<notes that cannot be printed>"]

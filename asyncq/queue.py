@@ -1,0 +1,220 @@
+"""Queues: a name, a policy and the tasks registered on it. A queue holds no connection and opens none."""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+import psycopg
+
+from asyncq import ranges
+from asyncq.db import jobs
+from asyncq.db.statements import checked_schema
+from asyncq.errors import ConfigurationError, InvalidArgsError, TaskAlreadyRegisteredError
+from asyncq.job import Job
+from asyncq.retry import Backoff, RetryPolicy
+from asyncq.task import SyncTask, Task, TaskOptions, is_async, task_name
+
+__all__ = ["Queue"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Connection = psycopg.AsyncConnection[Any]
+
+LONGEST_TIMEOUT = timedelta(days=365)
+SHORTEST_TIMEOUT = timedelta(milliseconds=1)
+LONGEST_RETENTION = timedelta(days=36_500)
+
+
+class Decorator(Protocol):
+    """What `queue.task(…)` gives: it makes a `Task` of an `async def`, a `SyncTask` of a `def`."""
+
+    @overload
+    def __call__(self, handler: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, handler: Callable[P, R], /) -> SyncTask[P, R]: ...
+
+
+class Queue:
+    """Declare a queue, and register tasks on it with `@queue.task`.
+
+    Policy set here holds for all its tasks; a task, and `options()` of a call, can set their own. Two queues of one
+    name in one worker are refused: put tasks of several modules on one shared `Queue`.
+
+    Args:
+        name: 1 to 128 characters, no control characters.
+        max_attempts: runs before a failing job is discarded, 1 to 32,767.
+        retry: when a failed job runs again, a `RetryPolicy` or a function of (attempts, exception) giving a timedelta.
+        lease: how long a job is held without a heartbeat before it is taken for lost, 0.5 seconds to 7 days. Workers
+            beat at a third of it, so it bounds how late a crash is noticed, not how long a job may run.
+        weight: the share of a worker's free slots when several queues have work, 1 to 1,000.
+        retention: how long discarded and cancelled jobs are kept, 0 to 36,500 days.
+        schema: the database schema that `asyncq migrate` made.
+
+    Raises:
+        ConfigurationError: a value is of another type or out of range.
+
+    >>> emails = Queue("emails", max_attempts=5)
+    >>> @emails.task(name="emails.send")
+    ... async def send(address: str) -> None: ...
+    >>> send
+    <Task 'emails.send' of queue 'emails'>
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        max_attempts: int = 10,
+        retry: RetryPolicy | Backoff | None = None,
+        lease: timedelta = timedelta(seconds=60),
+        weight: int = 1,
+        retention: timedelta = timedelta(days=14),
+        schema: str = "asyncq",
+    ) -> None:
+        self.name = ranges.name("Queue(name)", name, ConfigurationError)
+        self.max_attempts = ranges.whole_number(
+            "Queue(max_attempts=)", max_attempts, ranges.MAX_ATTEMPTS, ConfigurationError
+        )
+        self.retry = _policy("Queue(retry=)", retry) or RetryPolicy()
+        self.lease = _lease("Queue(lease=)", lease)
+        self.weight = ranges.whole_number("Queue(weight=)", weight, (1, 1_000), ConfigurationError)
+        self.retention = ranges.duration(
+            "Queue(retention=)", retention, ConfigurationError, longest=LONGEST_RETENTION
+        )
+        self.schema = checked_schema(schema)
+        self.tasks: dict[str, Task[..., Any]] = {}
+        """The tasks by name, aliases included."""
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    @overload
+    def task(self, handler: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def task(self, handler: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        timeout: timedelta | None = None,
+        retry: RetryPolicy | Backoff | None = None,
+        max_attempts: int | None = None,
+        priority: int = 0,
+        lease: timedelta | None = None,
+    ) -> Decorator: ...
+    def task(self, handler: Any = None, /, **options: Any) -> Any:
+        """Register a function as a task of this queue: `@queue.task` or `@queue.task(…)`.
+
+        The function's parameters need annotations that survive JSON; `*args` and `**kwargs` are refused. An `async
+        def` runs in the worker's event loop, a `def` in one of its threads.
+
+        Args:
+            handler: the function, when used without parentheses.
+            name: what rows call the task; otherwise module and function.
+            aliases: earlier names whose jobs this task runs too, for renames.
+            timeout: how long one run may take, 1 millisecond to 365 days; None, as long as it likes. An `async def` is
+                cancelled then. A thread cannot be: its job stays held until the thread ends, and then has failed.
+            retry: as for the queue.
+            max_attempts: as for the queue.
+            priority: of its jobs, -32,768 to 32,767; higher runs first.
+            lease: as for the queue.
+
+        Raises:
+            ConfigurationError: the function or an option cannot be used; the message says why.
+            TaskAlreadyRegisteredError: this queue has a task of that name.
+        """
+        if handler is not None:
+            return self._register(handler)
+
+        def decorate(function: Callable[..., object]) -> Task[..., Any]:
+            return self._register(function, **options)
+
+        return decorate
+
+    def _register(
+        self,
+        handler: Callable[..., object],
+        *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        timeout: timedelta | None = None,
+        retry: RetryPolicy | Backoff | None = None,
+        max_attempts: int | None = None,
+        priority: int = 0,
+        lease: timedelta | None = None,
+    ) -> Task[..., Any]:
+        kind: type[Task[..., Any]] = Task if is_async(handler) else SyncTask
+        name = ranges.name("task(name=)", task_name(handler) if name is None else name, ConfigurationError)
+        if isinstance(aliases, str):
+            raise ConfigurationError("task(aliases=) must be several names, not one string")
+        earlier = tuple(ranges.name("task(aliases=)", alias, ConfigurationError) for alias in aliases)
+        if timeout is not None:
+            ranges.duration(
+                "task(timeout=)", timeout, ConfigurationError, shortest=SHORTEST_TIMEOUT, longest=LONGEST_TIMEOUT
+            )
+        settings = TaskOptions(
+            queue=self.name,
+            schema=self.schema,
+            max_attempts=self.max_attempts
+            if max_attempts is None
+            else ranges.whole_number("task(max_attempts=)", max_attempts, ranges.MAX_ATTEMPTS, ConfigurationError),
+            priority=ranges.whole_number("task(priority=)", priority, ranges.PRIORITIES, ConfigurationError),
+            lease=self.lease if lease is None else _lease("task(lease=)", lease),
+            timeout=timeout,
+            retry=_policy("task(retry=)", retry) or self.retry,
+        )
+        task = kind(handler, name=name, aliases=earlier, settings=settings)
+        for known_as in (name, *earlier):
+            if known_as in self.tasks:
+                raise TaskAlreadyRegisteredError(
+                    f"queue {self.name!r} has a task {known_as!r} already: give one of the two a name="
+                )
+        self.tasks.update(dict.fromkeys((name, *earlier), task))
+        return task
+
+    async def discarded(self, connection: Connection, *, limit: int = 100) -> list[Job]:
+        """List the dead letters, the latest first: jobs whose attempts are used up, with their last error.
+
+        Args:
+            connection: whose transaction's view is shown.
+            limit: how many at most, 1 to 100,000.
+        """
+        ranges.whole_number("discarded(limit=)", limit, (1, 100_000), InvalidArgsError)
+        return await jobs.discarded(connection, self.schema, queue=self.name, limit=limit)
+
+    async def replay(self, connection: Connection, ids: Sequence[int] | None = None) -> list[int]:
+        """Put dead letters back with all their attempts, as part of the transaction that `connection` is in.
+
+        Args:
+            connection: as for `defer`.
+            ids: which ones, discarded or cancelled; ids of other queues, of jobs in other states and repeated ones
+                are passed over. None replays every discarded job of this queue.
+
+        Returns:
+            The ids that were put back, ascending.
+
+        Raises:
+            InvalidArgsError: `ids` holds something that is no id.
+        """
+        if ids is not None:
+            if isinstance(ids, str):
+                raise InvalidArgsError("replay(ids=) must be several ids, not a string")
+            ids = [ranges.whole_number("replay(ids=)", each, (1, 2**63 - 1), InvalidArgsError) for each in ids]
+        return await jobs.replay(connection, self.schema, queue=self.name, ids=ids)
+
+
+def _policy(what: str, given: object) -> RetryPolicy | None:
+    if given is None or isinstance(given, RetryPolicy):
+        return given
+    if callable(given):
+        return RetryPolicy(backoff=given)
+    raise ConfigurationError(f"{what} must be a RetryPolicy or a function, not {given!r:.100}")
+
+
+def _lease(what: str, given: object) -> timedelta:
+    return ranges.duration(
+        what, given, ConfigurationError, shortest=ranges.SHORTEST_LEASE, longest=ranges.LONGEST_LEASE
+    )

@@ -1,0 +1,291 @@
+"""Tasks: a handler, its arguments and options, and the verbs that put its jobs in.
+
+A task connects to nothing. `defer` works on the caller's connection and inside the caller's transaction: it validates
+first, then runs one INSERT, and it never commits, rolls back or changes a setting.
+"""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import psycopg
+
+from asyncq import ranges
+from asyncq.args import Arguments
+from asyncq.db import jobs
+from asyncq.errors import ConfigurationError, InvalidArgsError
+from asyncq.retry import RetryPolicy
+
+__all__ = ["BoundTask", "Deferred", "SyncTask", "Task", "TaskArgs", "TaskOptions", "task_name"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Connection = psycopg.AsyncConnection[Any]
+
+BATCH_ITEMS = 2_000
+"""Jobs in one INSERT of `defer_many`."""
+
+BATCH_CHARACTERS = 4_000_000
+"""Characters of arguments after which an INSERT of `defer_many` takes no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[R_co]):
+    """A job that was put in. It exists once the caller's transaction commits, and only then."""
+
+    id: int
+    task: str
+    queue: str
+    run_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TaskArgs(Generic[P]):
+    """The arguments of one job of `task`, validated: made by `Task.args`, taken by `defer_many`."""
+
+    task: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """How the jobs of a task are put in and run, settled at registration."""
+
+    queue: str
+    schema: str
+    max_attempts: int
+    priority: int
+    lease: timedelta
+    timeout: timedelta | None
+    retry: RetryPolicy
+
+
+class _Putting(Generic[P, R]):
+    """The verbs, for a task and for a task with options."""
+
+    name: str
+    arguments: Arguments
+    _schema: str
+    _stored: jobs.Stored
+
+    async def defer(self, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Deferred[R]:
+        """Put one job in, as part of the transaction that `connection` is in.
+
+        The job is there if, and only if, this transaction commits; workers are woken at its commit. Arguments are
+        validated before anything is sent, so a refused call leaves the transaction usable. On an autocommit
+        connection the job is there at once. It is one round trip; nothing is committed, rolled back or set.
+
+        Raises:
+            InvalidArgsError: the arguments do not fit the handler, or would not arrive equal and of the same type.
+            psycopg.Error: as the server or the connection raised it.
+        """
+        text = self.arguments.dump(args, kwargs)
+        job_id, run_at = await jobs.defer(_checked(connection), self._schema, self._stored, text)
+        return Deferred(job_id, self.name, self._stored.queue, run_at)
+
+    async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
+        """Put many jobs in, all or none, and give their ids in the order of `calls`.
+
+        `calls` is read as it is sent, so a generator of a million items takes little memory. All or none holds also
+        on an autocommit connection, and when `calls` itself raises half-way: what was sent before is undone and the
+        transaction is usable.
+
+        Args:
+            connection: as for `defer`.
+            calls: what `args` of this same task made.
+
+        Raises:
+            InvalidArgsError: something in `calls` is not of this task.
+            psycopg.Error: as the server or the connection raised it.
+        """
+        _checked(connection)
+        batches = self._batches(calls)
+        first, second = next(batches, None), None
+        if first is not None:
+            second = next(batches, None)
+        if first is None:
+            return []
+        if second is None:
+            return await jobs.defer_many(connection, self._schema, self._stored, first)
+        async with jobs.whole(connection):
+            ids = await jobs.defer_many(connection, self._schema, self._stored, first)
+            ids += await jobs.defer_many(connection, self._schema, self._stored, second)
+            for batch in batches:
+                ids += await jobs.defer_many(connection, self._schema, self._stored, batch)
+        return ids
+
+    def _batches(self, calls: Iterable[TaskArgs[P]]) -> Iterator[list[str]]:
+        batch: list[str] = []
+        characters = 0
+        for call in calls:
+            if not isinstance(call, TaskArgs) or call.task != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidArgsError(f"defer_many of task {self.name!r} takes what its own args() makes, not {call!r:.200}")
+            batch.append(call.text)
+            characters += len(call.text)
+            if len(batch) >= BATCH_ITEMS or characters >= BATCH_CHARACTERS:
+                yield batch
+                batch, characters = [], 0
+        if batch:
+            yield batch
+
+
+class BoundTask(_Putting[P, R]):
+    """A task with options for the jobs put in through it: what `Task.options` gives."""
+
+    def __init__(self, name: str, arguments: Arguments, schema: str, stored: jobs.Stored) -> None:
+        self.name = name
+        self.arguments = arguments
+        self._schema = schema
+        self._stored = stored
+
+
+class Task(_Putting[P, R]):
+    """A handler registered by `@queue.task`: call it as before, or put its jobs in with `defer`.
+
+    Attributes:
+        name: what the job's row says; workers look the handler up by it.
+        aliases: earlier names, whose jobs this task runs too.
+        handler: the function itself.
+        settings: how its jobs are put in and run.
+    """
+
+    def __init__(
+        self, handler: Callable[P, object], *, name: str, aliases: tuple[str, ...], settings: TaskOptions
+    ) -> None:
+        self.name = name
+        self.aliases = aliases
+        self.handler = handler
+        self.settings = settings
+        self.arguments = Arguments.of(handler, task=name)
+        self._schema = settings.schema
+        self._stored = jobs.Stored(
+            queue=settings.queue,
+            task=name,
+            priority=settings.priority,
+            run_at=None,
+            delay_seconds=0.0,
+            max_attempts=settings.max_attempts,
+            lease_seconds=settings.lease.total_seconds(),
+        )
+        functools.update_wrapper(self, handler)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the handler itself, here and now, as if it were not decorated."""
+        called: Any = self.handler(*args, **kwargs)
+        return called
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of queue {self.settings.queue!r}>"
+
+    def args(self, *args: P.args, **kwargs: P.kwargs) -> TaskArgs[P]:
+        """Validate the arguments of one job, for `defer_many`.
+
+        Raises:
+            InvalidArgsError: as `defer`.
+        """
+        return TaskArgs(self.name, self.arguments.dump(args, kwargs))
+
+    def options(
+        self,
+        *,
+        delay: timedelta | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+    ) -> BoundTask[P, R]:
+        """Choose how the next jobs are put in; what is left out stays as the task has it.
+
+        Args:
+            delay: start this much later than the statement that puts the job in, 0 to 36,500 days.
+            run_at: start at this time, which has a time zone. One in the past means now. Not with `delay`.
+            priority: higher runs first, -32,768 to 32,767.
+            queue: the name of another queue, 1 to 128 characters.
+            max_attempts: 1 to 32,767.
+
+        Raises:
+            InvalidArgsError: a value is of another type or out of range.
+        """
+        changes: dict[str, Any] = {}
+        if delay is not None and run_at is not None:
+            raise InvalidArgsError("options() takes delay= or run_at=, not both")
+        if delay is not None:
+            changes["delay_seconds"] = ranges.duration("options(delay=)", delay, InvalidArgsError).total_seconds()
+        if run_at is not None:
+            changes["run_at"] = ranges.aware("options(run_at=)", run_at, InvalidArgsError)
+        if priority is not None:
+            changes["priority"] = ranges.whole_number(
+                "options(priority=)", priority, ranges.PRIORITIES, InvalidArgsError
+            )
+        if queue is not None:
+            changes["queue"] = ranges.name("options(queue=)", queue, InvalidArgsError)
+        if max_attempts is not None:
+            changes["max_attempts"] = ranges.whole_number(
+                "options(max_attempts=)", max_attempts, ranges.MAX_ATTEMPTS, InvalidArgsError
+            )
+        return BoundTask(self.name, self.arguments, self._schema, replace(self._stored, **changes))
+
+
+class SyncTask(Task[P, R]):
+    """A task whose handler is a plain `def`: workers run it in a thread, calling it gives its result."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Call the handler itself, here and now, as if it were not decorated."""
+        called: Any = self.handler(*args, **kwargs)
+        return called
+
+
+def task_name(handler: Callable[..., object]) -> str:
+    """Give the name a task has unless it is given one: module and function.
+
+    In a program that is run as `__main__` the file's stem, or what followed `python -m`, stands for the module, so
+    that the name is the same when a worker imports the file.
+
+    Raises:
+        ConfigurationError: a lambda, a local function or another callable has no name that a worker could find.
+    """
+    qualified = getattr(handler, "__qualname__", "")
+    if not qualified or "<" in qualified:
+        raise ConfigurationError(
+            f"{handler!r:.200} is no function at the top of a module, so the task needs a name: task(name='...')"
+        )
+    module = handler.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        if spec is not None:
+            module = spec.name.removesuffix(".__main__")
+        elif getattr(main, "__file__", None):
+            module = Path(str(main.__file__)).stem
+    return f"{module}.{qualified}"
+
+
+def is_async(handler: Callable[..., object]) -> bool:
+    """Say whether a handler runs in the event loop.
+
+    Raises:
+        ConfigurationError: it is no function, or a generator.
+    """
+    called = handler if inspect.isroutine(handler) or isinstance(handler, functools.partial) else type(handler).__call__
+    if not callable(handler) or inspect.isclass(handler):
+        raise ConfigurationError(f"a task's handler must be a function, not {handler!r:.200}")
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigurationError(f"a task's handler must not be a generator: {handler!r:.200}")
+    return inspect.iscoroutinefunction(called)
+
+
+def _checked(connection: object) -> Connection:
+    if isinstance(connection, psycopg.AsyncConnection):
+        return connection  # pyright: ignore[reportUnknownVariableType]
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise TypeError(
+        f"the first argument must be the psycopg.AsyncConnection whose transaction the job belongs to, not {kind}"
+        " (with SQLAlchemy: (await (await session.connection()).get_raw_connection()).driver_connection)"
+    )

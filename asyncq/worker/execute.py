@@ -1,0 +1,242 @@
+"""Run handlers: one plain asyncio task a job, outside any transaction, and end them when they must.
+
+What comes in are claimed rows, what goes out are outcomes, put to the finisher. The invariant: every started run ends
+in exactly one call of `_end`, whatever its handler does, and holds its slot until then.
+
+Jobs are the one thing here that no anyio task group owns. A task group costs four times as much a job, and a handler
+that swallows cancellation inside a cancelled anyio scope is cancelled again at every turn of the loop, at the cost of a
+processor. A run is one `create_task` in an empty context, kept in `runs` until it ends; `Task.cancel()` is ordered
+once and repeated each second for as long as the handler goes on.
+
+A handler in a thread cannot be interrupted. It is told through `current_job().cancel_requested`, and its row stays
+running and its lease extended until the thread has ended.
+"""
+
+import asyncio
+import functools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from asyncq import running
+from asyncq.args import UndecodableArgsError
+from asyncq.db.jobs import ClaimedRow
+from asyncq.job import Lease
+from asyncq.outcome import Change, Completed, Interruption, Outcome, Released, Retried, change, decide
+from asyncq.task import SyncTask, Task
+from asyncq.worker.wakeup import Wakeup, logger
+
+__all__ = ["Executor", "Run"]
+
+AGAIN_SECONDS = 1.0
+"""How often a handler that goes on is told again to end."""
+
+
+class Run:
+    """One attempt at one job: what is needed to run it, to end it and to write what came out."""
+
+    __slots__ = ("abandoned", "begun", "future", "interruption", "job", "lease", "task", "text", "timer")
+
+    def __init__(self, row: ClaimedRow, token: int, task: Task[..., Any]) -> None:
+        self.lease = Lease(row.id, token, row.lease_seconds)
+        self.task = task
+        self.text = row.args
+        self.job = running.RunningJob(
+            id=row.id,
+            queue=row.queue,
+            task=row.task,
+            args=row.args,
+            priority=row.priority,
+            attempts=row.attempts,
+            max_attempts=row.max_attempts,
+            lease_seconds=row.lease_seconds,
+            run_at=row.run_at,
+            created_at=row.created_at,
+            cancelled=self.ordered,
+        )
+        self.interruption: Interruption | None = None
+        self.begun = False
+        self.abandoned = False
+        self.future: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def ordered(self) -> bool:
+        return self.interruption is not None
+
+    def __str__(self) -> str:
+        return f"job {self.job.id} ({self.job.task}, attempt {self.job.attempts} of {self.job.max_attempts})"
+
+
+class Executor:
+    """Hold the runs of one worker.
+
+    Args:
+        tasks: what this worker can run, by name.
+        concurrency: how many at once.
+        finish: takes the outcome of a run.
+        freed: called when a slot is free again.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        concurrency: int,
+        *,
+        finish: Callable[[Lease, Change], None],
+        freed: Callable[[], None],
+    ) -> None:
+        self.runs: dict[int, Run] = {}
+        self.broken: BaseException | None = None
+        self._tasks = tasks
+        self._concurrency = concurrency
+        self._finish = finish
+        self._freed = freed
+        self._threads = anyio.CapacityLimiter(concurrency)
+        self._ended = Wakeup()
+
+    @property
+    def free(self) -> int:
+        """Slots that a claim may fill."""
+        return self._concurrency - len(self.runs)
+
+    def leases(self) -> list[Lease]:
+        """The leases to be kept: those of all runs but the ones that lost theirs."""
+        return [run.lease for run in self.runs.values() if run.interruption is not Interruption.LOST]
+
+    def ending(self) -> list[int]:
+        """Jobs whose lease was lost but whose handler has not ended here: they must not start here a second time."""
+        return [run.job.id for run in self.runs.values() if run.interruption is Interruption.LOST]
+
+    def start(self, rows: Sequence[ClaimedRow], token: int) -> None:
+        """Begin to run what a claim brought."""
+        loop = asyncio.get_running_loop()
+        for row in rows:
+            earlier = self.runs.get(row.id)
+            if earlier is not None:
+                # It was rescued from this very worker and claimed again before the heartbeat noticed.
+                self.lose(earlier.lease)
+                self._finish(Lease(row.id, token, row.lease_seconds), change(Released()))
+                continue
+            run = Run(row, token, self._tasks[row.task])
+            self.runs[row.id] = run
+            timeout = run.task.settings.timeout
+            if timeout is not None:
+                run.timer = loop.call_later(timeout.total_seconds(), self._order, run, Interruption.TIMEOUT)
+            run.future = loop.create_task(self._perform(run), context=Context())
+
+    def lose(self, lease: Lease) -> None:
+        """End the run of a lost lease: somebody else may have the job by now, and its outcome counts for nothing."""
+        run = self.runs.get(lease.id)
+        if run is not None and run.lease.token == lease.token and run.interruption is not Interruption.LOST:
+            logger.warning("%s: the lease was lost, the handler is told to end", run)
+            self._order(run, Interruption.LOST)
+
+    def interrupt(self) -> None:
+        """Tell every handler to end, because the worker stops."""
+        for run in list(self.runs.values()):
+            if run.interruption is None:
+                self._order(run, Interruption.STOP)
+
+    async def wait_ended(self, seconds: float) -> bool:
+        """Wait until nothing runs; False when something still does after this long."""
+        with anyio.move_on_after(seconds):
+            while self.runs:
+                await self._ended.sleep()
+        return not self.runs
+
+    def abandon(self) -> list[str]:
+        """Give back what would not end, and name it. Its handlers go on, but their outcomes count for nothing."""
+        names: list[str] = []
+        for run in self.runs.values():
+            names.append(str(run))
+            run.abandoned = True
+            if run.timer is not None:
+                run.timer.cancel()
+            if run.interruption is not Interruption.LOST:
+                self._finish(run.lease, change(Released()))
+        return names
+
+    def _order(self, run: Run, interruption: Interruption) -> None:
+        """Tell one handler to end, and again each second until it has."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.interruption is None or interruption is Interruption.LOST:
+            run.interruption = interruption
+        if isinstance(run.task, SyncTask):
+            return
+        # A task that has not run yet would never enter `_perform` if it were cancelled now; there it looks first.
+        if run.begun and run.future is not None:
+            run.future.cancel()
+        run.timer = asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._order, run, run.interruption)
+
+    async def _perform(self, run: Run) -> None:
+        run.begun = True
+        running.current.set(run.job)
+        error: BaseException | None = None
+        try:
+            if run.interruption is not None:
+                raise asyncio.CancelledError  # noqa: TRY301 - told to end before it began
+            args, kwargs = run.task.arguments.load(run.text)
+            if isinstance(run.task, SyncTask):
+                call = functools.partial(run.task.handler, *args, **kwargs)
+                await anyio.to_thread.run_sync(call, limiter=self._threads)
+            else:
+                await run.task.handler(*args, **kwargs)  # type: ignore[misc]
+        except BaseException as raised:  # noqa: BLE001 - SystemExit of a handler too is a failed attempt, not the worker's end
+            error = raised
+        try:
+            self._end(run, error)
+        except Exception as bug:  # noqa: BLE001 - nobody awaits this task: the worker is told instead
+            self.broken = bug
+            self._freed()
+        finally:
+            # The traceback refers to this frame, and the frame to it: without this, each failure leaves garbage.
+            del error
+
+    def _end(self, run: Run, error: BaseException | None) -> None:
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.abandoned:
+            return
+        del self.runs[run.job.id]
+        if run.interruption is Interruption.LOST:
+            logger.warning("%s: ended after its lease was lost, its outcome is dropped", run)
+        elif error is None and run.interruption is None:
+            self._finish(run.lease, _COMPLETED)
+        else:
+            outcome = decide(
+                error,
+                run.interruption,
+                attempts=run.job.attempts,
+                max_attempts=run.job.max_attempts,
+                policy=run.task.settings.retry,
+                chance=random.random(),  # noqa: S311 - jitter
+                final=isinstance(error, UndecodableArgsError),
+            )
+            _log(run, outcome)
+            self._finish(run.lease, change(outcome))
+        self._ended.set()
+        self._freed()
+
+
+_COMPLETED = change(Completed())
+
+
+def _log(run: Run, outcome: Outcome) -> None:
+    match outcome:
+        case Retried(delay, error):
+            logger.warning("%s failed, next run in %.1f s: %s", run, delay, error.splitlines()[-1])
+        case Completed():
+            logger.debug("%s completed", run)
+        case Released():
+            logger.info("%s was interrupted, its attempt is given back", run)
+        case _:
+            reason: str = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
+            level = "discarded" if hasattr(outcome, "error") else type(outcome).__name__.lower()
+            logger.log(
+                30 if level == "discarded" else 20, "%s %s%s", run, level, f": {reason.splitlines()[-1]}" if reason else ""
+            )

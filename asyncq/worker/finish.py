@@ -1,0 +1,109 @@
+"""Write outcomes, in batches, as soon as the previous batch is written.
+
+What comes in are leases with what is to become of their rows; nothing goes out but the writes. An outcome is kept
+until it is written or its lease turns out to be lost: through outages, and while somebody's open transaction holds the
+row. Its lease is kept alive meanwhile.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+
+import anyio
+import psycopg
+
+from asyncq.db import jobs
+from asyncq.db.connection import Session
+from asyncq.job import Lease
+from asyncq.outcome import Change
+from asyncq.worker.wakeup import Trouble, Wakeup, logger
+
+__all__ = ["Finisher"]
+
+BATCH = 1_000
+BUSY_SECONDS = 0.1
+"""How long a row that somebody else's transaction holds is left alone before the next try."""
+
+Key = tuple[int, int]
+
+
+class Finisher:
+    """Keep outcomes until they are written.
+
+    Args:
+        session: the connection for claims and outcomes.
+        schema: of the jobs.
+        written: called when outcomes were written.
+    """
+
+    def __init__(self, session: Session, schema: str, *, written: Callable[[], None]) -> None:
+        self._session = session
+        self._schema = schema
+        self._written = written
+        self._pending: dict[Key, tuple[Lease, Change]] = {}
+        self._busy: dict[Key, tuple[Lease, Change]] = {}
+        self._busy_until = 0.0
+        self._wakeup = Wakeup()
+        self._closing = False
+
+    def put(self, lease: Lease, change: Change) -> None:
+        """Take an outcome; it is written as soon as may be."""
+        self._pending[lease.id, lease.token] = (lease, change)
+        self._wakeup.set()
+
+    def __len__(self) -> int:
+        return len(self._pending) + len(self._busy)
+
+    def leases(self) -> list[Lease]:
+        """The leases to be kept until their outcomes are written."""
+        return [lease for kept in (self._pending, self._busy) for lease, _ in kept.values()]
+
+    def ids(self) -> list[int]:
+        """The jobs whose outcomes are not written."""
+        return sorted(lease.id for lease in self.leases())
+
+    def close(self) -> None:
+        """Let `run` end once everything is written."""
+        self._closing = True
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Write until closed and empty."""
+        trouble = Trouble("writing outcomes")
+        while not (self._closing and len(self) == 0):
+            now = anyio.current_time()
+            if self._busy and now >= self._busy_until:
+                self._pending, self._busy = self._busy | self._pending, {}
+            if not self._pending:
+                await self._wakeup.sleep(self._busy_until - now if self._busy else None)
+                continue
+            batch = dict(islice(self._pending.items(), BATCH))
+            try:
+                await self._write(batch)
+            except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
+                # Not woken by new outcomes: they do not bring the database back.
+                await anyio.sleep(trouble.met(error, anyio.current_time()))
+                continue
+            trouble.over()
+            self._written()
+
+    async def _write(self, batch: dict[Key, tuple[Lease, Change]]) -> None:
+        try:
+            unwritten = await jobs.finish(self._session, self._schema, list(batch.values()))
+        except (psycopg.DataError, UnicodeError):
+            if len(batch) > 1:
+                # One text that this database cannot hold must not keep the others from being written.
+                for key, each in batch.items():
+                    await self._write({key: each})
+                return
+            [(key, (lease, change))] = batch.items()
+            plain = (change.error or "").encode("ascii", "backslashreplace").decode()
+            unwritten = await jobs.finish(self._session, self._schema, [(lease, change._replace(error=plain))])
+        for key, each in batch.items():
+            # Given back and claimed again, the same id comes with another token: another key.
+            self._pending.pop(key, None)
+            busy = unwritten.get(key)
+            if busy:
+                self._busy[key] = each
+                self._busy_until = anyio.current_time() + BUSY_SECONDS
+            elif busy is not None:
+                logger.warning("job %d: its lease was lost before its outcome was written; the outcome is dropped", key[0])

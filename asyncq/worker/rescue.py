@@ -1,0 +1,77 @@
+"""Take back the jobs of dead workers, whoever's they were: from what their rows say alone.
+
+Each worker looks when the earliest lease it saw runs out, and at least once per shortest lease of its queues; an
+advisory lock lets one at a time act. After a loss of contact it first waits one heartbeat interval, so that after an
+outage of the database the workers that live extend their leases before anybody takes them for dead.
+"""
+
+import anyio
+
+from asyncq.db import jobs
+from asyncq.db.connection import Session
+from asyncq.job import JobState
+from asyncq.worker.heartbeat import interval
+from asyncq.worker.wakeup import Trouble, Wakeup, jittered, logger
+
+__all__ = ["Rescuer"]
+
+BATCH = 500
+MARGIN_SECONDS = 0.05
+"""Looked this much after a lease ends: earlier by a hair, the look would be in vain."""
+
+
+class Rescuer:
+    """Rescue until ended.
+
+    Args:
+        session: the connection for leases.
+        schema: of the jobs.
+        lease_seconds: the shortest lease of the queues served.
+    """
+
+    def __init__(self, session: Session, schema: str, *, lease_seconds: float) -> None:
+        self._session = session
+        self._schema = schema
+        self._lease_seconds = lease_seconds
+        self._wakeup = Wakeup()
+        self._ended = False
+
+    def end(self) -> None:
+        """Let `run` end."""
+        self._ended = True
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Look, rescue, and sleep until the next lease ends."""
+        trouble = Trouble("rescuing")
+        while not self._ended:
+            try:
+                pause = await self._rescue()
+            except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
+                pause = trouble.met(error, anyio.current_time())
+            else:
+                trouble.over()
+            await self._wakeup.sleep(pause)
+
+    async def _rescue(self) -> float:
+        """Gives the seconds until the next look."""
+        await self._session.ensure_connected()
+        since = self._session.connected_at
+        assert since is not None
+        contact = anyio.current_time() - since
+        needed = interval(self._lease_seconds)
+        if contact < needed:
+            return needed - contact
+        found = await jobs.rescue(self._session, self._schema, batch=BATCH)
+        for job_id, queue, task, state, attempts, worker in found.rescued:
+            what = "discarded, its attempts are used up" if state is JobState.DISCARDED else "runs again"
+            logger.warning(
+                "job %d (%s of queue %s) was rescued from worker %s after attempt %d: %s",
+                job_id, task, queue, worker, attempts, what,
+            )  # fmt: skip
+        if len(found.rescued) == BATCH:
+            return 0.0
+        pause = jittered(self._lease_seconds)
+        if found.next_seconds is not None:
+            pause = min(pause, found.next_seconds + MARGIN_SECONDS)
+        return pause

@@ -1,0 +1,391 @@
+"""The worker: which loops there are, how they are tied together, and in which order they end.
+
+::
+
+    lifelines:   heartbeat, rescue, cleanup, listen      last to go: leases are kept while jobs drain
+      settling:  finish                                  ends when the last outcome is written
+        jobs:    claim until stopping, into execute      no new claims; at the grace deadline handlers are cancelled
+
+The indentation of `_work` is this order. Stopping is done by flags: no loop is cancelled in mid-statement unless it
+hangs. A loop that dies takes the worker down in the same orderly way; there is no half-dead worker.
+
+Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and cleanup, one that listens.
+"""
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any
+
+import anyio
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from asyncq import ranges
+from asyncq.db import migrate
+from asyncq.db.connection import Address, Session, address_of, connect
+from asyncq.errors import ConfigurationError, TaskAlreadyRegisteredError
+from asyncq.queue import Queue
+from asyncq.release import __version__
+from asyncq.task import Task
+from asyncq.worker.claim import Claimer
+from asyncq.worker.cleanup import Cleanup
+from asyncq.worker.execute import Executor
+from asyncq.worker.finish import Finisher
+from asyncq.worker.heartbeat import Heartbeat
+from asyncq.worker.listen import Listener
+from asyncq.worker.rescue import Rescuer
+from asyncq.worker.wakeup import Trouble, Wakeup, logger, one_line
+
+__all__ = ["ExitCode", "Worker", "WorkerOptions"]
+
+START_SECONDS = 15.0
+"""How long a server that cannot be reached at the start is waited for."""
+
+HANDLERS_SECONDS = 5.0
+"""How long cancelled handlers have to end."""
+
+FORCED_SECONDS = 1.0
+"""How long they have after a second signal."""
+
+CLAIM_SECONDS = 3.0
+"""How long a claim that was under way at the stop has to come back."""
+
+SETTLE_SECONDS = 6.0
+"""How long the last outcomes may take to be written."""
+
+LIFELINES_SECONDS = 1.0
+"""How long statements of the other loops have at the very end."""
+
+
+class ExitCode(IntEnum):
+    """Tell how a worker ended; the command line exits with it.
+
+    Code 2 is a wrong use or configuration. All codes but 0 leave a line in the log that says why.
+    """
+
+    STOPPED = 0
+    FAILED = 1
+    SCHEMA = 3
+    UNREACHABLE = 4
+    FORCED = 5
+    STUCK = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """Choose how a worker works; the defaults suit handlers that wait for a network.
+
+    Args:
+        concurrency: jobs that run at once, 1 to 10,000. Handlers that are plain `def` need a thread each.
+        poll: how often to look without having been notified, 0.1 seconds to 1 day.
+        grace: how long running jobs may go on after a stop, 0 seconds to 7 days.
+        cleanup: how often to delete jobs past their retention, 1 second to 7 days.
+        strict: serve queues strictly in the order given, not by their weights.
+        burst: end when no due job is left and nothing runs here.
+
+    Raises:
+        ConfigurationError: a value is of another type or out of range.
+    """
+
+    concurrency: int = 100
+    poll: timedelta = timedelta(seconds=60)
+    grace: timedelta = timedelta(seconds=30)
+    cleanup: timedelta = timedelta(hours=1)
+    strict: bool = False
+    burst: bool = False
+
+    def __post_init__(self) -> None:
+        ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)
+        for what, value, shortest, longest in (
+            ("poll", self.poll, timedelta(seconds=0.1), timedelta(days=1)),
+            ("grace", self.grace, timedelta(0), timedelta(days=7)),
+            ("cleanup", self.cleanup, timedelta(seconds=1), timedelta(days=7)),
+        ):
+            ranges.duration(what, value, ConfigurationError, shortest=shortest, longest=longest)
+        for what, flag in (("strict", self.strict), ("burst", self.burst)):
+            if not isinstance(flag, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"{what} must be True or False, not {flag!r:.100}")
+
+
+class Worker:
+    """Run the jobs of some queues, in this process and this event loop.
+
+    It never touches signals, the event loop's policy or logging's set-up: that is the host's. Cancelling `run` ends it
+    as a second signal would: handlers are cancelled, their jobs given back, and the cancellation goes on.
+
+    Args:
+        queues: what to serve, in the order of serving when `strict`.
+        source: a DSN, or a pool, whose connection parameters are used for connections of the worker's own.
+        options: see `WorkerOptions`.
+        registry: queues whose tasks can run here too, though they are not served.
+
+    Raises:
+        ConfigurationError: no queue, two of one name or of two schemas, or a DSN that cannot be read.
+        TaskAlreadyRegisteredError: two tasks of one name.
+    """
+
+    def __init__(
+        self,
+        queues: Iterable[Queue],
+        source: str | AsyncConnectionPool[Any],
+        options: WorkerOptions | None = None,
+        *,
+        registry: Iterable[Queue] = (),
+    ) -> None:
+        served = list(queues)
+        self.queues = _by_name(served)
+        self.tasks = _tasks(served, registry)
+        self.options = options or WorkerOptions()
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self._schema = served[0].schema
+        self._addresses: dict[str, Address] = {
+            purpose: address_of(source, f"{purpose} {self.id}") for purpose in ("jobs", "leases", "listen")
+        }
+        self._begun = False
+        self._stops = 0
+        self._failure: Exception | None = None
+        self._changed: Wakeup | None = None
+        self._claimer: Claimer | None = None
+
+    def stop(self, *, now: bool = False) -> None:
+        """Ask `run` to end: claims stop, running jobs get the grace period.
+
+        Args:
+            now: cancel the handlers at once. A second call of `stop` does the same.
+
+        To be called in the event loop of `run`.
+        """
+        self._stops += 2 if now else 1
+        if self._stops == 1:
+            logger.info("stopping: no more claims, running jobs have %s", self.options.grace)
+        if self._claimer is not None:
+            self._claimer.stop()
+        if self._changed is not None:
+            self._changed.set()
+
+    async def run(self) -> ExitCode:
+        """Work until stopped.
+
+        Returns:
+            How it ended. With `STUCK`, handlers go on that would not end; their jobs were given back, so the process
+            should end at once.
+
+        Raises:
+            SchemaOutdatedError: the schema is missing or does not fit this release.
+            psycopg.OperationalError: the server could not be reached at the start, for 15 seconds.
+            Exception: what a loop of the worker died of. The jobs that ran were given back as far as possible.
+            RuntimeError: it was run before.
+        """
+        if self._begun:
+            raise RuntimeError("a worker runs once: make another")
+        self._begun = True
+        _refuse_proactor()
+        self._changed = Wakeup()
+        ended = anyio.Event()
+        results: list[ExitCode | Exception] = []
+
+        async def guarded() -> None:
+            # A cancelled host must not tear statements: it is told of as a stop, and ends with the flags.
+            with anyio.CancelScope(shield=True):
+                try:
+                    results.append(await self._work())
+                except Exception as error:  # noqa: BLE001 - raised again below, out of the shield
+                    results.append(error)
+                finally:
+                    ended.set()
+
+        async with anyio.create_task_group() as host:
+            host.start_soon(guarded)
+            try:
+                await ended.wait()
+            except BaseException:
+                self.stop(now=True)
+                raise
+        result = results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _work(self) -> ExitCode:
+        options = self.options
+        async with AsyncExitStack() as closing:
+            work, leases = Session(self._addresses["jobs"]), Session(self._addresses["leases"])
+            closing.push_async_callback(work.close)
+            closing.push_async_callback(leases.close)
+            await self._check_schema()
+            if self._stops:
+                return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
+
+            finisher = Finisher(work, self._schema, written=lambda: claimer.freed())
+            executor = Executor(
+                self.tasks, options.concurrency, finish=finisher.put, freed=lambda: claimer.freed()
+            )
+            heartbeat = Heartbeat(
+                leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
+            )
+            claimer = self._claimer = Claimer(
+                work,
+                self._schema,
+                worker_id=self.id,
+                weights={queue.name: queue.weight for queue in self.queues.values()},
+                strict=options.strict,
+                tasks=self.tasks,
+                poll=options.poll,
+                burst=options.burst,
+                executor=executor,
+                finisher=finisher,
+                took=heartbeat.expect,
+                dry=self.stop,
+            )
+            rescuer = Rescuer(
+                leases, self._schema, lease_seconds=min(q.lease.total_seconds() for q in self.queues.values())
+            )
+            cleanup = Cleanup(
+                leases, self._schema, retention={q.name: q.retention for q in self.queues.values()}, every=options.cleanup
+            )
+            listener = Listener(
+                self._addresses["listen"], self._schema, notified=claimer.notified, subscribed=self._subscribed
+            )
+
+            async with anyio.create_task_group() as lifelines:
+                for name, run in (
+                    ("heartbeat", heartbeat.run),
+                    ("rescue", rescuer.run),
+                    ("cleanup", cleanup.run),
+                    ("listen", listener.run),
+                ):
+                    lifelines.start_soon(self._loop, name, run)
+                async with anyio.create_task_group() as settling:
+                    settling.start_soon(self._loop, "finish", finisher.run)
+                    async with anyio.create_task_group() as claiming:
+                        claiming.start_soon(self._loop, "claim", claimer.run)
+                        stuck = await self._drain(executor, claiming.cancel_scope)
+                    finisher.close()
+                    # From here the deadline ends what an absent database would keep waiting.
+                    settling.cancel_scope.deadline = anyio.current_time() + SETTLE_SECONDS
+                for each in (heartbeat, rescuer, cleanup, listener):
+                    each.end()
+                # A statement that is under way gets a moment.
+                lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
+            unwritten = finisher.ids()
+        return self._verdict(stuck, unwritten, executor.broken)
+
+    async def _loop(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await run()
+        except Exception as error:
+            logger.critical("the %s loop died, the worker stops: %s", name, one_line(error), exc_info=error)
+            self._failure = self._failure or error
+            self.stop(now=True)
+
+    async def _check_schema(self) -> None:
+        trouble = Trouble("connecting")
+        began = anyio.current_time()
+        while True:
+            try:
+                async with await connect(self._addresses["leases"]) as connection:
+                    await migrate.check(connection, self._schema, __version__)
+                return
+            except (psycopg.OperationalError, OSError) as error:
+                if self._stops:
+                    return
+                now = anyio.current_time()
+                wait = trouble.met(error, now)
+                if now + wait - began > START_SECONDS:
+                    raise
+                assert self._changed is not None
+                await self._changed.sleep(wait)
+
+    def _subscribed(self) -> None:
+        assert self._claimer is not None
+        self._claimer.look()
+        if not self._stops:
+            logger.info(
+                "worker ready: %s serves %s with %d slots and %d tasks",
+                self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),
+            )  # fmt: skip
+
+    async def _drain(self, executor: Executor, claiming: anyio.CancelScope) -> list[str]:
+        """Wait for the stop, then for the handlers; gives the names of those that would not end."""
+        changed = self._changed
+        assert changed is not None
+        while not self._stops:
+            await changed.sleep()
+            if executor.broken is not None:
+                self.stop(now=True)
+        claiming.deadline = anyio.current_time() + CLAIM_SECONDS
+        grace_ends = anyio.current_time() + self.options.grace.total_seconds()
+        while self._stops < 2 and executor.runs and (left := grace_ends - anyio.current_time()) > 0:
+            # Woken by a second stop within this; the end of the last handler is looked for as often.
+            await executor.wait_ended(min(left, 0.05))
+        if not executor.runs:
+            return []
+        logger.warning("%d jobs still run: their handlers are cancelled", len(executor.runs))
+        executor.interrupt()
+        if await executor.wait_ended(FORCED_SECONDS if self._stops > 1 else HANDLERS_SECONDS):
+            return []
+        return executor.abandon()
+
+    def _verdict(self, stuck: list[str], unwritten: list[int], broken: BaseException | None) -> ExitCode:
+        if unwritten:
+            shown = ", ".join(map(str, unwritten[:20])) + (" ..." if len(unwritten) > 20 else "")
+            logger.error(
+                "the outcomes of %d jobs could not be written; they run again when their leases end: %s",
+                len(unwritten), shown,
+            )  # fmt: skip
+        if stuck:
+            logger.error("handlers that would not end; their jobs were given back: %s", ", ".join(stuck))
+        failure = self._failure or broken
+        if failure is not None:
+            raise failure
+        if stuck:
+            return ExitCode.STUCK
+        if unwritten:
+            return ExitCode.FAILED
+        if self._stops > 1:
+            return ExitCode.FORCED
+        logger.info("worker stopped")
+        return ExitCode.STOPPED
+
+
+def _by_name(queues: list[Queue]) -> Mapping[str, Queue]:
+    if not queues:
+        raise ConfigurationError("a worker needs at least one queue")
+    named: dict[str, Queue] = {}
+    for queue in queues:
+        if named.setdefault(queue.name, queue) is not queue:
+            raise ConfigurationError(
+                f"there are two Queue objects named {queue.name!r}: put the tasks of both modules on one shared object"
+            )
+    schemas = sorted({queue.schema for queue in queues})
+    if len(schemas) > 1:
+        raise ConfigurationError(f"the queues of one worker must be in one schema, these are in {', '.join(schemas)}")
+    return named
+
+
+def _tasks(queues: Iterable[Queue], registry: Iterable[Queue]) -> Mapping[str, Task[..., Any]]:
+    known: dict[str, Task[..., Any]] = {}
+    for queue in dict.fromkeys((*queues, *registry)):
+        for name, task in queue.tasks.items():
+            if known.setdefault(name, task) is not task:
+                raise TaskAlreadyRegisteredError(
+                    f"two tasks are called {name!r}, on queues {known[name].settings.queue!r} and {queue.name!r}:"
+                    " give one of them a name="
+                )
+    return known
+
+
+def _refuse_proactor() -> None:
+    import asyncio
+
+    if sys.platform == "win32" and isinstance(asyncio.get_running_loop(), asyncio.ProactorEventLoop):
+        raise ConfigurationError("psycopg needs a selector event loop: run the worker with asyncio.SelectorEventLoop")
+
+

@@ -1,0 +1,28 @@
+-- Extend the leases of the jobs that one worker holds.
+--
+-- Params:  ids, tokens (pairwise: the claim under which each is held)
+-- Returns: rows (id, busy) of those not extended: busy, somebody's open transaction holds the row, try again; otherwise
+--          lost, no row has this id and token any more
+-- Locks:   the rows, with SKIP LOCKED
+-- Index:   primary key. A heartbeat changes no indexed column, so it stays on its page (HOT).
+with given as (
+    select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) as given (id, token)
+),
+held as materialized (
+    select j.id, j.lease_token
+    from given
+    join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
+    for update of j skip locked
+),
+extended as (
+    update asyncq.jobs j
+    set leased_until = now() + make_interval(secs => j.lease_seconds)
+    from held
+    where j.id = held.id and j.lease_token = held.lease_token
+    returning j.id, j.lease_token
+)
+select
+    given.id,
+    exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
+from given
+where not exists (select 1 from extended where extended.id = given.id and extended.lease_token = given.token)

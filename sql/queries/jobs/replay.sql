@@ -1,0 +1,28 @@
+-- Put dead letters back into their queue, with all their attempts, and wake its workers at commit.
+--
+-- Params:  queue, ids (null: every discarded job of the queue; named ones may be cancelled too)
+-- Returns: one row: the ids put back, ascending
+-- Locks:   the rows, in the order of their ids: two replays wait for each other and never dead-lock
+-- Index:   jobs_finished, or the primary key when ids are named
+with chosen as materialized (
+    select j.id
+    from asyncq.jobs j
+    where j.queue = %(queue)s::text and j.finished_at is not null
+        and case
+            when %(ids)s::bigint[] is null then j.state = 'discarded'
+            else j.id = any(%(ids)s::bigint[]) and j.state in ('cancelled', 'discarded')
+        end
+    order by j.id
+    for update
+),
+replayed as (
+    update asyncq.jobs j
+    set state = 'available', attempts = 0, run_at = statement_timestamp(), finished_at = null
+    from chosen
+    where j.id = chosen.id
+    returning j.id
+),
+notified as (
+    select pg_notify(btrim('asyncq.', '".'), %(queue)s::text) from replayed limit 1
+)
+select coalesce(array_agg(replayed.id order by replayed.id), '{}'), (select count(*) from notified) from replayed

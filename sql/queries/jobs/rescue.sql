@@ -1,0 +1,50 @@
+-- Take back jobs whose lease ran out: their worker died, hung, or lost its network.
+--
+-- Params:  batch
+-- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds): what was rescued, and in how many
+--          seconds the next lease ends (null: nothing is running); one row with a null id when there was nothing.
+--          mine is false when another worker is at it.
+-- Locks:   a transaction-level advisory lock, one rescuer at a time; then the rows, with SKIP LOCKED
+-- Index:   jobs_running
+-- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
+--          again under the lock, so what was finished or extended stays as it is.
+with turn as materialized (
+    select pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
+),
+expired as materialized (
+    select j.id, j.locked_by
+    from asyncq.jobs j
+    where (select turn.mine from turn) and j.state = 'running' and j.leased_until < now()
+    limit %(batch)s::integer
+    for update skip locked
+),
+rescued as (
+    update asyncq.jobs j
+    set state = case when j.attempts >= j.max_attempts then 'discarded' else 'available' end,
+        finished_at = case when j.attempts >= j.max_attempts then now() end,
+        locked_by = null,
+        leased_until = null,
+        lease_token = null,
+        last_error = format(
+            'The lease of attempt %%s ran out: its worker %%s died, hung or lost the database.',
+            j.attempts, expired.locked_by
+        )
+    from expired
+    where j.id = expired.id
+    returning j.id, j.queue, j.task, j.state, j.attempts, expired.locked_by
+),
+notified as (
+    select count(pg_notify(btrim('asyncq.', '".'), waiting.queue)) as queues
+    from (select distinct rescued.queue from rescued where rescued.state = 'available') waiting
+)
+select
+    turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
+    (
+        select extract(epoch from min(j.leased_until) - now())::float8
+        from asyncq.jobs j
+        where j.state = 'running' and j.leased_until >= now()
+    ),
+    notified.queues
+from turn
+cross join notified
+left join rescued on true
