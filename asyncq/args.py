@@ -389,7 +389,7 @@ _ATOMS = frozenset({type(None), bool, int, float, str, bytes, UUID, Decimal, dat
 """Types whose values have no parts, and are the same if they are equal."""
 
 
-def _changed(given: object, arrived: object) -> Problem | None:  # noqa: PLR0911 - one for each sort of value
+def _changed(given: object, arrived: object) -> Problem | None:
     """Find the first part of `arrived` that is not equal to, or not of the same type as, its part of `given`."""
     kind = type(given)
     if kind is not type(arrived):

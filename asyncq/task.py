@@ -72,8 +72,8 @@ class _Putting(Generic[P, R]):
 
     name: str
     arguments: Arguments
-    _schema: str
-    _stored: jobs.Stored
+    schema: str
+    stored: jobs.Stored
 
     async def defer(self, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Deferred[R]:
         """Put one job in, as part of the transaction that `connection` is in.
@@ -87,8 +87,8 @@ class _Putting(Generic[P, R]):
             psycopg.Error: as the server or the connection raised it.
         """
         text = self.arguments.dump(args, kwargs)
-        job_id, run_at = await jobs.defer(_checked(connection), self._schema, self._stored, text)
-        return Deferred(job_id, self.name, self._stored.queue, run_at)
+        job_id, run_at = await jobs.defer(_checked(connection), self.schema, self.stored, text)
+        return Deferred(job_id, self.name, self.stored.queue, run_at)
 
     async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
         """Put many jobs in, all or none, and give their ids in the order of `calls`.
@@ -113,12 +113,12 @@ class _Putting(Generic[P, R]):
         if first is None:
             return []
         if second is None:
-            return await jobs.defer_many(connection, self._schema, self._stored, first)
+            return await jobs.defer_many(connection, self.schema, self.stored, first)
         async with jobs.whole(connection):
-            ids = await jobs.defer_many(connection, self._schema, self._stored, first)
-            ids += await jobs.defer_many(connection, self._schema, self._stored, second)
+            ids = await jobs.defer_many(connection, self.schema, self.stored, first)
+            ids += await jobs.defer_many(connection, self.schema, self.stored, second)
             for batch in batches:
-                ids += await jobs.defer_many(connection, self._schema, self._stored, batch)
+                ids += await jobs.defer_many(connection, self.schema, self.stored, batch)
         return ids
 
     def _batches(self, calls: Iterable[TaskArgs[P]]) -> Iterator[list[str]]:
@@ -142,8 +142,8 @@ class BoundTask(_Putting[P, R]):
     def __init__(self, name: str, arguments: Arguments, schema: str, stored: jobs.Stored) -> None:
         self.name = name
         self.arguments = arguments
-        self._schema = schema
-        self._stored = stored
+        self.schema = schema
+        self.stored = stored
 
 
 class Task(_Putting[P, R]):
@@ -164,8 +164,8 @@ class Task(_Putting[P, R]):
         self.handler = handler
         self.settings = settings
         self.arguments = Arguments.of(handler, task=name)
-        self._schema = settings.schema
-        self._stored = jobs.Stored(
+        self.schema = settings.schema
+        self.stored = jobs.Stored(
             queue=settings.queue,
             task=name,
             priority=settings.priority,
@@ -230,7 +230,7 @@ class Task(_Putting[P, R]):
             changes["max_attempts"] = ranges.whole_number(
                 "options(max_attempts=)", max_attempts, ranges.MAX_ATTEMPTS, InvalidArgsError
             )
-        return BoundTask(self.name, self.arguments, self._schema, replace(self._stored, **changes))
+        return BoundTask(self.name, self.arguments, self.schema, replace(self.stored, **changes))
 
 
 class SyncTask(Task[P, R]):

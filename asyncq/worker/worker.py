@@ -148,6 +148,8 @@ class Worker:
         self._addresses: dict[str, Address] = {
             purpose: address_of(source, f"{purpose} {self.id}") for purpose in ("jobs", "leases", "listen")
         }
+        self.served = False
+        """Whether it got as far as serving its queues."""
         self._begun = False
         self._stops = 0
         self._failure: Exception | None = None
@@ -223,6 +225,7 @@ class Worker:
             if self._stops:
                 return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
 
+            self.served = True
             finisher = Finisher(work, self._schema, written=lambda: claimer.freed())
             executor = Executor(
                 self.tasks, options.concurrency, finish=finisher.put, freed=lambda: claimer.freed()

@@ -98,12 +98,12 @@ class Person(BaseModel):
 
 
 class Cat(BaseModel):
-    kind: Literal["cat"] = Field("cat", alias="type")
+    kind: Literal["cat"] = Field(default="cat", alias="type")
     lives: int = 9
 
 
 class Dog(BaseModel):
-    kind: Literal["dog"] = Field("dog", alias="type")
+    kind: Literal["dog"] = Field(default="dog", alias="type")
     at: datetime | None = None
 
 
@@ -122,7 +122,7 @@ def arguments_for(hint: object) -> Arguments:
 
 
 def jsonb(text: str) -> str:
-    """What PostgreSQL makes of a JSON text: keys sorted by length and bytes, the last twin, numbers without exponent."""
+    """What PostgreSQL makes of JSON: keys sorted by length and bytes, the last of twins, numbers without exponent."""
 
     def written(value: object) -> str:
         if isinstance(value, dict):
@@ -136,6 +136,22 @@ def jsonb(text: str) -> str:
         return json.dumps(value, ensure_ascii=False)
 
     return written(json.loads(text, parse_float=Decimal))
+
+
+def typed(value: object) -> object:
+    """The types of a value and of its parts, for == says nothing about types."""
+    if isinstance(value, dict):
+        members = typing.cast("dict[object, object]", value)
+        return type(members), {key: (type(key), typed(item)) for key, item in members.items()}
+    if isinstance(value, (list, tuple, deque)):
+        items = typing.cast("list[object]", value)
+        return type(items), [typed(item) for item in items]
+    if isinstance(value, (set, frozenset)):
+        elements = typing.cast("set[object]", value)
+        return type(elements), {element: typed(element) for element in elements}
+    if isinstance(value, BaseModel):
+        return type(value), typed(dict(value))
+    return type(value)
 
 
 def arrived(arguments: Arguments, value: object) -> object:
@@ -152,6 +168,13 @@ def refusal(arguments: Arguments, *args: object, **kwargs: object) -> str:
     assert len(message) < 2000
     assert message.isprintable()
     return message
+
+
+def nested(levels: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 # --- What arrives -----------------------------------------------------------------------------------------------------
@@ -202,7 +225,8 @@ KATHMANDU = timezone(timedelta(hours=5, minutes=45))
         (Level, Level.LOW),
         (Tone, Tone.SOFT),
         (Colour | Shape, Colour.RED),
-        (Path, Path("/tmp/x")),  # noqa: S108
+        (Path, Path("/srv/x")),
+        (Fraction, Fraction(1, 3)),
         (IPv6Address, IPv6Address("::1")),
         (Literal["a", 1], 1),
         (str | None, None),
@@ -216,20 +240,19 @@ KATHMANDU = timezone(timedelta(hours=5, minutes=45))
         (type_of_pet, Cat(lives=3)),
         (list[type_of_pet], [Dog(at=datetime(2024, 1, 1, tzinfo=UTC)), Cat()]),
         (Tree, Tree(children=[Tree(), Tree(children=[Tree()])])),
-        (Annotated[int, Field(gt=3, alias="other")], 4),
+        (Annotated[int, Field(gt=3)], 4),
         (
             Annotated[SecretStr, PlainSerializer(lambda secret: typing.cast("SecretStr", secret).get_secret_value())],
             SecretStr("s"),
         ),
-        (Any, functools.reduce(lambda inner, _: [inner], range(150), [])),
+        (Any, nested(150)),
     ],
     ids=lambda part: repr(part)[:40],
 )
 def test_a_value_arrives_equal_and_of_the_same_type(hint: object, value: object) -> None:
     came = arrived(arguments_for(hint), value)
     assert came == value
-    assert type(came) is type(value)
-    assert repr(came) == repr(value) or isinstance(value, (datetime, time, set))
+    assert typed(came) == typed(value)
 
 
 json_values = st.recursive(
@@ -240,24 +263,25 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_any_json_value_arrives_or_is_refused_for_its_nul(value: object) -> None:
-    arguments = arguments_for(Any)
-    try:
-        came = arrived(arguments, value)
-    except InvalidArgsError as error:
-        assert "NUL" in str(error)
-        assert "\\u0000" in json.dumps(value)
+def test_any_json_value_without_nul_arrives(value: object) -> None:
+    if "\0" in "".join(texts(value)):
+        assert "NUL" in refusal(arguments_for(Any), value)
     else:
+        came = arrived(arguments_for(Any), value)
         assert came == value
         assert typed(came) == typed(value)
 
 
-def typed(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: typed(item) for key, item in typing.cast("dict[str, object]", value).items()}
-    if isinstance(value, list):
-        return [typed(item) for item in typing.cast("list[object]", value)]
-    return type(value)
+def texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in typing.cast("dict[str, object]", value).items():
+            yield key
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in typing.cast("list[object]", value):
+            yield from texts(item)
 
 
 class Everything(BaseModel):
@@ -277,7 +301,8 @@ class Everything(BaseModel):
 @given(
     st.builds(
         Everything,
-        when=st.datetimes(timezones=st.timezones()),
+        # Before 1972 some zones had offsets in seconds; see the next test.
+        when=st.datetimes(min_value=datetime(1972, 6, 1), max_value=datetime(9999, 12, 30), timezones=st.timezones()),  # noqa: DTZ001
         naive=st.datetimes(),
         day=st.dates(),
         clock=st.times(),
@@ -290,20 +315,19 @@ class Everything(BaseModel):
         members=st.frozensets(st.integers()),
     )
 )
-def test_generated_models_arrive_or_are_refused_for_a_time_zone_with_seconds(value: Everything) -> None:
-    arguments = arguments_for(Everything)
-    try:
-        came = arrived(arguments, value)
-    except InvalidArgsError as error:
-        offset = value.when.utcoffset()
-        assert offset is not None
-        assert offset.seconds % 60 or value.when.year in {1, 9999}, str(error)
-    else:
-        assert isinstance(came, Everything)
-        # The two sides may have different zones: what is promised is the instant.
-        assert came.when.astimezone(UTC) == value.when.astimezone(UTC)
-        assert came.model_copy(update={"when": value.when}) == value
-        assert type(came.number) is type(value.number)
+def test_generated_models_arrive(value: Everything) -> None:
+    came = arrived(arguments_for(Everything), value)
+    assert isinstance(came, Everything)
+    # The two sides may have different zones: what is promised is the instant.
+    assert came.when.astimezone(UTC) == value.when.astimezone(UTC)
+    assert came.model_copy(update={"when": value.when}) == value
+    assert typed(came) == typed(value)
+
+
+def test_a_zone_with_an_offset_in_seconds_is_refused_since_its_text_has_only_minutes() -> None:
+    paris_in_1900 = datetime(1900, 1, 1, 12, tzinfo=zoneinfo.ZoneInfo("Europe/Paris"))
+    assert paris_in_1900.utcoffset() == timedelta(minutes=9, seconds=21)
+    assert "value: " in refusal(arguments_for(datetime), paris_in_1900)
 
 
 @pytest.mark.parametrize("fold", [0, 1])
@@ -312,7 +336,7 @@ def test_a_time_in_the_hour_of_a_clock_change_arrives_as_the_same_instant(month:
     given_time = datetime(2024, month, day, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Paris"), fold=fold)
     for hint, value in ((datetime, given_time), (list[datetime], [given_time])):
         came = arrived(arguments_for(hint), value)
-        came = came[0] if isinstance(came, list) else came
+        came = typing.cast("list[object]", came)[0] if isinstance(came, list) else came
         assert isinstance(came, datetime)
         assert came.astimezone(UTC) == given_time.astimezone(UTC)
 
@@ -342,15 +366,18 @@ def test_nan_is_accepted_where_the_type_writes_it_in_a_form_of_its_own() -> None
 # --- Calling ----------------------------------------------------------------------------------------------------------
 
 
+NOTHING: dict[str, object] = {}
+
+
 def positional(a: int, b: int = 2, /, c: int = 3, *, d: int = 4) -> None: ...
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "text", "call"),
     [
-        ((1,), {}, '{"a":1}', ((1, 2), {})),
+        ((1,), NOTHING, '{"a":1}', ((1, 2), NOTHING)),
         ((1, 5), {"d": 6}, '{"a":1,"b":5,"d":6}', ((1, 5), {"d": 6})),
-        ((1, 5, 7), {}, '{"a":1,"b":5,"c":7}', ((1, 5), {"c": 7})),
+        ((1, 5, 7), NOTHING, '{"a":1,"b":5,"c":7}', ((1, 5), {"c": 7})),
         ((1,), {"c": 7, "d": 8}, '{"a":1,"c":7,"d":8}', ((1, 2), {"c": 7, "d": 8})),
     ],
 )
@@ -377,16 +404,16 @@ def test_a_call_that_python_would_refuse_is_refused_in_its_words(
     args: tuple[object, ...], kwargs: dict[str, object], message: str
 ) -> None:
     with pytest.raises(TypeError):
-        positional(*args, **kwargs)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        typing.cast("Callable[..., object]", positional)(*args, **kwargs)
     with pytest.raises(InvalidArgsError, match=f"^t: .*{message}"):
         Arguments.of(positional, task="t").dump(args, kwargs)
 
 
 def test_parameters_may_have_any_name(recwarn: pytest.WarningsRecorder) -> None:
-    def handler(self: int, model_config: int, json: int, copy: int, schema: int, args: int, given: int) -> None: ...
+    def handler(self: int, model_config: int, json: int, copy: int, *, schema: int, args: int, given: int) -> None: ...
 
     arguments = Arguments.of(handler, task="t")
-    assert arguments.load(arguments.dump((1, 2, 3, 4, 5, 6), {"given": 7})) == (
+    assert arguments.load(arguments.dump((1, 2, 3, 4), {"schema": 5, "args": 6, "given": 7})) == (
         (),
         {"self": 1, "model_config": 2, "json": 3, "copy": 4, "schema": 5, "args": 6, "given": 7},
     )
@@ -403,7 +430,9 @@ def test_a_handler_without_parameters_stores_an_empty_object() -> None:
 
 
 def test_wrapped_partial_bound_and_callable_handlers_are_read_as_they_are_called() -> None:
-    def handler(a: "Money", b: "Options") -> "Nowhere": ...  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+    def handler(a: "Money", b: "Options") -> None: ...
+
+    handler.__annotations__["return"] = "NotImportableAtRunTime"
 
     @functools.wraps(handler)
     def wrapper(*args: object) -> None: ...
@@ -441,8 +470,7 @@ class WithCallback(BaseModel):
     callback: Callable[[], None]
 
 
-class Unfinished(BaseModel):
-    later: "NotDefinedAnywhere"  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+Unfinished = pydantic.create_model("Unfinished", later=("NotDefinedAnywhere", ...))
 
 
 @pytest.mark.parametrize(
@@ -451,7 +479,7 @@ class Unfinished(BaseModel):
         (Plain, "Plain"),
         (list[Plain], "Plain"),
         ("Missing", "'Missing'.* cannot be resolved"),
-        (list["Missing"], "cannot be resolved"),  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+        ("list[Missing]", "cannot be resolved"),
         (5, "no schema"),
         (Unfinished, "not defined"),
         (Callable[[], int], "a callable"),
@@ -480,7 +508,7 @@ def test_a_model_may_have_a_callable_that_defaults() -> None:
 
     arguments = arguments_for(Hook)
     assert arrived(arguments, Hook(n=1)) == Hook(n=1)
-    assert "hook" in refusal(arguments, Hook(n=1, hook=print)) or True
+    assert "value: it has a part whose type cannot be written" in refusal(arguments, Hook(n=1, hook=print))
 
 
 def starred(*many: int) -> None: ...
@@ -489,16 +517,14 @@ def starred(*many: int) -> None: ...
 def double_starred(**named: int) -> None: ...
 
 
-def unannotated(value) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001  # pyright: ignore
+def defaulting(hint: object, default: object) -> Callable[..., object]:
+    def handler(value: object = default) -> None: ...
+
+    handler.__annotations__["value"] = hint
+    return handler
 
 
-def wrong_default(value: int = "7") -> None: ...  # type: ignore[assignment]  # pyright: ignore
-
-
-def implicit_optional(value: str = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013  # pyright: ignore
-
-
-def constrained_default(value: Annotated[int, Field(gt=0)] = 0) -> None: ...
+unannotated: Callable[..., object] = lambda value: value  # noqa: E731
 
 
 @pytest.mark.parametrize(
@@ -507,9 +533,9 @@ def constrained_default(value: Annotated[int, Field(gt=0)] = 0) -> None: ...
         (starred, r"'many': \*args and \*\*kwargs cannot be stored; name each parameter"),
         (double_starred, r"'named': \*args and \*\*kwargs"),
         (unannotated, "'value' has no annotation; add one"),
-        (wrong_default, "'value': its default does not fit .*valid integer"),
-        (implicit_optional, "'value': its default does not fit .*valid string"),
-        (constrained_default, "'value': its default does not fit .*greater than 0"),
+        (defaulting(int, "7"), "'value': its default does not fit .*valid integer"),
+        (defaulting(str, None), "'value': its default does not fit .*valid string"),
+        (defaulting(Annotated[int, Field(gt=0)], 0), "'value': its default does not fit .*greater than 0"),
     ],
 )
 def test_a_signature_that_cannot_be_stored_is_refused(handler: Callable[..., object], message: str) -> None:
@@ -519,9 +545,10 @@ def test_a_signature_that_cannot_be_stored_is_refused(handler: Callable[..., obj
 
 def test_defaults_of_all_sorts_are_accepted() -> None:
     def handler(
+        *,
         a: Sequence[str] = (),
         b: float = 0,
-        c: Mapping[str, int] = {},  # noqa: B006
+        c: Mapping[str, int] = {},
         d: Tone = Tone.SOFT,
         e: Money = Money(Decimal(0)),  # noqa: B008
         f: Path | None = None,
@@ -559,30 +586,25 @@ def test_defaults_of_all_sorts_are_accepted() -> None:
         (Any, uuid.UUID(int=1), "value: UUID would arrive as str"),
         (Any, {1: 2}, "value: its keys or members would arrive changed"),
         (Any, Address(Street="x"), "value: Address would arrive as dict"),
-        (list[Any], [OrderedDict(b=1, a=2)], "value.0: OrderedDict would arrive as dict"),
+        (list[Any], [OrderedDict[str, int](b=1, a=2)], "value.0: OrderedDict would arrive as dict"),
         (Address, Home(Street="x"), "value: Home would arrive as Address"),
         (Address, {"Street": "x"}, "value: dict would arrive as Address"),
         (Person, Person.model_construct(name="a", address=Home(Street="x")), "value.address: Home would arrive"),
         (Sequence[int], (1, 2), "value: tuple would arrive as list"),
         (list[int], [1, True], "value.1: bool would arrive as int"),
         (list[int], (x for x in (1, 2)), "value: generator would arrive as list"),
-        (set[int], {1, Level.LOW, True}, None),
         (set[int], {True}, "value.True: bool would arrive as int"),
-        (dict[int, str], {True: "a"}, "value: "),
+        (dict[int, str], {True: "a"}, "value.True"),
         (dict[int | str, int], {1: 1, "1": 2}, "value: its keys or members would arrive changed, or fewer"),
         (Options, {"depth": 1, "other": 2}, "value: its keys or members"),
         (Annotated[int, Field(gt=3)], 3, "value: .*greater than 3"),
         (Annotated[str, AfterValidator(str.strip)], " a ", "value: would arrive with another value"),
         (Literal[1], 2, "value: "),
-        (Fraction, Fraction(1, 3), None),
     ],
     ids=lambda part: repr(part)[:30],
 )
-def test_a_value_that_would_arrive_changed_is_refused(hint: object, value: object, message: str | None) -> None:
+def test_a_value_that_would_arrive_changed_is_refused(hint: object, value: object, message: str) -> None:
     arguments = arguments_for(hint)
-    if message is None:
-        assert arrived(arguments, value) == value
-        return
     with pytest.raises(InvalidArgsError, match=f"^t: {message}"):
         arguments.dump((value,), {})
 
@@ -590,14 +612,14 @@ def test_a_value_that_would_arrive_changed_is_refused(hint: object, value: objec
 def test_what_a_model_hides_from_json_is_noticed() -> None:
     class Hidden(BaseModel):
         seen: int
-        kept: int = Field(0, exclude=True)
+        kept: int = Field(default=0, exclude=True)
         password: SecretStr = SecretStr("none")
         _own: int = PrivateAttr(0)
 
     arguments = arguments_for(Hidden)
     with_private = Hidden(seen=1, password=SecretStr("**********"))
     assert arrived(arguments, with_private) == with_private
-    with_private._own = 3
+    setattr(with_private, "_own", 3)  # noqa: B010 - private to the model, and its type checker
     assert "value._own: " in refusal(arguments, with_private)
     assert "value.kept: " in refusal(arguments, Hidden(seen=1, kept=5))
     message = refusal(arguments, Hidden(seen=1, password=SecretStr("hunter2")))
@@ -648,7 +670,8 @@ def test_a_decimal_that_is_no_number_is_refused(value: Decimal) -> None:
 
 def test_lone_surrogates_are_refused() -> None:
     assert "lone surrogates" in refusal(arguments_for(str), "\ud800")
-    assert "lone surrogates" in refusal(arguments_for(dict[str, int]), {"\udfff": 1})
+    assert "lone surrogates" in refusal(arguments_for(dict[str, Any]), {"a": ["\udfff"]})
+    assert "value: its keys" in refusal(arguments_for(dict[str, int]), {"\udfff": 1})
 
 
 def test_bytes_of_a_model_that_are_no_utf8_are_refused_with_the_setting_that_helps() -> None:
@@ -673,15 +696,12 @@ def test_too_long_a_text_is_refused_with_its_size_and_the_limit() -> None:
 
 
 def test_a_value_nested_too_deeply_or_in_itself_is_refused() -> None:
-    deep: list[object] = []
-    for _ in range(100_000):
-        deep = [deep]
     loop: list[object] = []
     loop.append(loop)
-    assert "nested too deeply" in refusal(arguments_for(Any), deep)
+    assert "nested too deeply" in refusal(arguments_for(Any), nested(100_000))
     assert "contains itself" in refusal(arguments_for(Any), loop)
     for levels in range(190, 260):
-        value: list[object] = functools.reduce(lambda inner, _: [inner], range(levels), typing.cast("list[object]", []))
+        value = nested(levels)
         try:
             text = arguments_for(Any).dump((value,), {})
         except InvalidArgsError:
@@ -690,7 +710,7 @@ def test_a_value_nested_too_deeply_or_in_itself_is_refused() -> None:
 
 
 def raise_key_error(_value: object) -> object:
-    raise KeyError("hunter2")  # noqa: EM101
+    raise KeyError("hunter2")
 
 
 def raise_value_error(value: object) -> object:
@@ -699,9 +719,18 @@ def raise_value_error(value: object) -> object:
 
 class Unequal:
     def __eq__(self, other: object) -> bool:
-        raise RuntimeError("hunter2")  # noqa: EM101
+        raise RuntimeError("hunter2")
 
-    __hash__ = None  # type: ignore[assignment]  # pyright: ignore
+    def __hash__(self) -> int:
+        return 1
+
+
+def unequal(_value: object) -> object:
+    return Unequal()
+
+
+def text_of(_value: object) -> str:
+    return "hunter2"
 
 
 @pytest.mark.parametrize(
@@ -711,10 +740,7 @@ class Unequal:
         (Annotated[str, AfterValidator(raise_value_error)], "hunter2"),
         (Annotated[str, PlainSerializer(raise_key_error)], "hunter2"),
         (Annotated[str, PlainSerializer(raise_value_error)], "hunter2"),
-        (
-            Annotated[Any, BeforeValidator(lambda _: Unequal()), PlainSerializer(lambda _: "hunter2")],  # pyright: ignore
-            Unequal(),
-        ),
+        (Annotated[Any, BeforeValidator(unequal), PlainSerializer(text_of)], Unequal()),
         (type_of_pet, {"kind": "hunter2"}),
         (Literal["a"], "hunter2"),
         (Colour, "hunter2"),
@@ -763,9 +789,9 @@ def test_args_that_do_not_fit_are_refused_with_paths_and_without_values(text: st
 
 
 def test_a_validator_that_raises_anything_makes_an_invalid_args_error() -> None:
-    with pytest.raises(InvalidArgsError, match="^t: a validator .* raised KeyError$"):
+    with pytest.raises(InvalidArgsError, match=r"^t: a validator .* raised KeyError$"):
         arguments_for(Annotated[str, AfterValidator(raise_key_error)]).load('{"value": "a"}')
-    with pytest.raises(InvalidArgsError, match="^t: value: value_error$"):
+    with pytest.raises(InvalidArgsError, match=r"^t: value: value_error$"):
         arguments_for(Annotated[str, AfterValidator(raise_value_error)]).load('{"value": "hunter2"}')
 
 

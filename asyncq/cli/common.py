@@ -1,0 +1,118 @@
+"""What several commands share: the DSN and the schema, and the queues of the user's modules."""
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from asyncq.db.connection import conninfo_of
+from asyncq.db.statements import checked_schema
+from asyncq.errors import ConfigurationError
+from asyncq.queue import Queue
+
+__all__ = ["add_database", "dsn_of", "queues_of", "schema_of", "seconds"]
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Declare --dsn and --schema."""
+    parser.add_argument(
+        "--dsn",
+        help="the database, a URL or libpq words; else the environment's ASYNCQ_DSN or DATABASE_URL, or libpq's own"
+        " PGHOST, PGSERVICE or PGDATABASE",
+    )
+    parser.add_argument("--schema", help="the schema of asyncq's tables (default: asyncq)")
+
+
+def dsn_of(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str:
+    """Find the DSN.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot be read. It says what to set.
+    """
+    dsn = find_dsn(options, environ)
+    if dsn is None:
+        raise ConfigurationError(
+            "which database? Give --dsn postgresql://user@host/database, or set ASYNCQ_DSN, DATABASE_URL, or libpq's"
+            " PGHOST, PGSERVICE or PGDATABASE"
+        )
+    return dsn
+
+
+def find_dsn(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Find the DSN, if any is given."""
+    for given in (options.dsn, environ.get("ASYNCQ_DSN"), environ.get("DATABASE_URL")):
+        if given:
+            return conninfo_of(given)
+    return "" if any(environ.get(name) for name in ("PGHOST", "PGSERVICE", "PGDATABASE")) else None
+
+
+def schema_of(options: argparse.Namespace, queues: Iterable[Queue] = ()) -> str:
+    """The schema that was asked for; queues that say another one are refused."""
+    said = {queue.schema for queue in queues}
+    schema = options.schema
+    if schema is None:
+        return next(iter(said)) if len(said) == 1 else "asyncq"
+    checked_schema(schema)
+    for queue in queues:
+        if queue.schema != schema:
+            raise ConfigurationError(f"--schema {schema} and Queue({queue.name!r}, schema={queue.schema!r}) differ")
+    return schema
+
+
+def seconds(text: str) -> timedelta:
+    """A duration on the command line, in seconds."""
+    try:
+        return timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}") from None
+
+
+def queues_of(modules: Iterable[str]) -> list[Queue]:
+    """Import `MODULE` or `MODULE:NAME` and give the Queue objects found, each once, in order.
+
+    Raises:
+        ConfigurationError: no such module, no queue in it, or the module itself fails. The message says which.
+    """
+    # As `python -m` does: the user's modules are where the command is called.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found: dict[Queue, None] = {}
+    for given in modules:
+        name, _, attribute = given.partition(":")
+        module = _import(name)
+        if attribute:
+            queue: object = getattr(module, attribute, None)
+            if not isinstance(queue, Queue):
+                what = "has no such name" if queue is None else f"it is a {type(queue).__name__}"
+                raise ConfigurationError(f"{given!r} is not a Queue: {what}")
+            found[queue] = None
+        else:
+            here = [value for value in vars(module).values() if isinstance(value, Queue)]
+            if not here:
+                raise ConfigurationError(f"there is no Queue in module {name!r}: name the module where one is made")
+            found.update(dict.fromkeys(here))
+    return list(found)
+
+
+def _import(name: str) -> object:
+    if name.endswith(".py") or "/" in name or not name:
+        dotted = name.removesuffix(".py").replace("/", ".").strip(".")
+        raise ConfigurationError(f"give a module as Python imports it{f', such as {dotted}' if dotted else ''}, not {name!r}")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"there is no module {name!r}: Python looked in the current folder {os.getcwd()!r} and in its path"
+            ) from None
+        raise ConfigurationError(f"importing {name!r} failed: {error}\n{_where(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"importing {name!r} failed: {type(error).__name__}: {error}\n{_where(error)}") from error
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""

@@ -1,0 +1,77 @@
+"""`asyncq discarded QUEUE` and `asyncq replay QUEUE`: look at dead letters, and put them back."""
+
+import argparse
+import asyncio
+from typing import Any
+
+import psycopg
+
+from asyncq.cli import common
+from asyncq.cli.log import printable
+from asyncq.db.connection import conninfo_of
+from asyncq.job import Job
+from asyncq.queue import Queue
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    listing = commands.add_parser(
+        "discarded", help="list dead letters", description="List a queue's dead letters, the latest first.",
+        allow_abbrev=False,
+    )  # fmt: skip
+    listing.add_argument("queue", help="the queue's name")
+    listing.add_argument("--limit", type=int, default=20, metavar="N", help="how many at most (default: %(default)s)")
+    listing.add_argument("--errors", action="store_true", help="show the whole last error of each")
+    common.add_database(listing)
+    listing.set_defaults(run=run_discarded)
+    replaying = commands.add_parser(
+        "replay",
+        help="put dead letters back",
+        description="Put discarded jobs back with all their attempts, and print their ids. Ids may be those of cancelled"
+        " jobs too.",
+        allow_abbrev=False,
+    )
+    replaying.add_argument("queue", help="the queue's name")
+    replaying.add_argument("ids", nargs="*", type=int, metavar="ID", help="which ones (default: all discarded jobs)")
+    common.add_database(replaying)
+    replaying.set_defaults(run=run_replay)
+
+
+def run_discarded(options: argparse.Namespace) -> int:
+    """Run `asyncq discarded`."""
+    queue = Queue(options.queue, schema=common.schema_of(options))
+    found = asyncio.run(_discarded(common.dsn_of(options), queue, options.limit))
+    for job in found:
+        error = (job.last_error or "").strip()
+        last = error.splitlines()[-1] if error else ""
+        when = job.finished_at.isoformat(sep=" ", timespec="seconds") if job.finished_at else ""
+        print(printable(f"{job.id}  {when}  {job.task}({job.args_json})  attempts {job.attempts}  {last}"))
+        if options.errors:
+            for line in error.splitlines():
+                print(f"    {printable(line)}")
+    if not found:
+        print(f"no discarded jobs in queue {printable(queue.name)}")
+    return 0
+
+
+async def _discarded(dsn: str, queue: Queue, limit: int) -> list[Job]:
+    async with await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection:
+        return await queue.discarded(connection, limit=limit)
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Run `asyncq replay`."""
+    queue = Queue(options.queue, schema=common.schema_of(options))
+    replayed = asyncio.run(_replay(common.dsn_of(options), queue, options.ids or None))
+    for job_id in replayed:
+        print(job_id)
+    if not replayed:
+        print(f"nothing to replay in queue {printable(queue.name)}")
+    return 0
+
+
+async def _replay(dsn: str, queue: Queue, ids: list[int] | None) -> list[int]:
+    async with await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection:
+        return await queue.replay(connection, ids)

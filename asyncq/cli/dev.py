@@ -1,0 +1,3 @@
+"""To be written."""
+from typing import Any
+def add(commands: Any) -> None: ...

@@ -1,0 +1,152 @@
+"""`asyncq worker MODULE …`: run the jobs of the queues in these modules until told to stop."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import psycopg
+
+from asyncq.cli import common, log
+from asyncq.errors import ConfigurationError, SchemaOutdatedError
+from asyncq.queue import Queue
+from asyncq.worker import ExitCode, Worker, WorkerOptions
+
+__all__ = ["add", "add_options", "options_of", "run_worker"]
+
+Subparsers = Any
+logger = logging.getLogger("asyncq.worker")
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "worker",
+        help="run jobs",
+        description="Run the jobs of the queues found in these modules. SIGTERM or Ctrl-C: no more claims, running jobs"
+        " get the grace period. A second one: stop at once.",
+        epilog="exit codes: 0 stopped, 1 an internal loop died or outcomes could not be written, 2 usage or"
+        " configuration, 3 schema, 4 server not reachable at the start, 5 forced by a second signal, 6 handlers that"
+        " would not end",
+        allow_abbrev=False,
+    )
+    parser.add_argument("modules", nargs="+", metavar="MODULE[:NAME]", help="a module with Queue objects, or one of them")
+    add_options(parser)
+    common.add_database(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that are `WorkerOptions`, and which queues to serve."""
+    given = WorkerOptions()
+    parser.add_argument(
+        "--queue", action="append", metavar="NAME", help="serve only this queue (may be repeated; default: all found)"
+    )
+    parser.add_argument(
+        "--concurrency", type=int, default=given.concurrency, metavar="N", help="jobs at once (default: %(default)s)"
+    )
+    for name, what in (
+        ("poll", "look this often without having been notified"),
+        ("grace", "running jobs may go on this long after a stop"),
+        ("cleanup", "delete jobs past their retention this often"),
+    ):
+        default = getattr(given, name)
+        parser.add_argument(
+            f"--{name}",
+            type=common.seconds,
+            default=default,
+            metavar="SECONDS",
+            help=f"{what} (default: {default.total_seconds():g})",
+        )
+    parser.add_argument("--strict", action="store_true", help="serve queues strictly in the order of --queue, not by weight")
+    parser.add_argument("--burst", action="store_true", help="end when no due job is left")
+    parser.add_argument("--verbose", action="store_true", help="log each job")
+
+
+def options_of(options: argparse.Namespace) -> WorkerOptions:
+    """Make the options of a worker."""
+    return WorkerOptions(
+        concurrency=options.concurrency,
+        poll=options.poll,
+        grace=options.grace,
+        cleanup=options.cleanup,
+        strict=options.strict,
+        burst=options.burst,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command."""
+    settings = options_of(options)
+    dsn = common.dsn_of(options)
+    log.set_up(logging.DEBUG if options.verbose else logging.INFO)
+    if options.verbose:
+        logging.getLogger("asyncio").setLevel(logging.INFO)
+    queues = common.queues_of(options.modules)
+    common.schema_of(options, queues)
+    worker = Worker(_served(queues, options.queue), dsn, settings, registry=queues)
+    return run_worker(worker)
+
+
+def _served(queues: list[Queue], names: list[str] | None) -> list[Queue]:
+    if not names:
+        return queues
+    known = {queue.name: queue for queue in queues}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"there is no queue {name!r} in these modules; there is {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def run_worker(worker: Worker) -> int:
+    """Run a worker in this process's main thread, under its signals; gives the exit code.
+
+    It does not come back when handlers would not end: it ends the process, because a thread of theirs would hold it.
+    """
+    code: int
+    try:
+        code = _run(_under_signals(worker))
+    except (SchemaOutdatedError, ConfigurationError):
+        raise
+    except (psycopg.OperationalError, OSError):
+        if worker.served:
+            logger.critical("the worker failed", exc_info=True)
+            code = ExitCode.FAILED
+        else:
+            raise
+    except Exception:
+        logger.critical("the worker failed", exc_info=True)
+        code = ExitCode.FAILED
+    if code in (ExitCode.FORCED, ExitCode.STUCK, ExitCode.FAILED):
+        # Threads of handlers may go on for as long as they like, and the interpreter would wait for them.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+async def _under_signals(worker: Worker) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, worker.stop)
+        except NotImplementedError:  # Windows has none in its event loops
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(worker.stop))
+    return await worker.run()
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    """Run on uvloop where it is installed; on Windows on the loop that psycopg can use."""
+    if sys.platform == "win32":
+        factory: Any = asyncio.SelectorEventLoop
+    else:
+        try:
+            from uvloop import new_event_loop as factory
+        except ImportError:
+            factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)
