@@ -180,7 +180,7 @@ class Arguments:
         return tuple(values.pop(name, default) for name, default in self._positional_only.items()), values
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """Do what `Signature.bind` does, in a tenth of its time; the odd case is left to it, for its message."""
+        """Do what `Signature.bind` does, in a fraction of its time; the odd case is left to it, for its message."""
         given = dict(zip(self._positional, args))  # noqa: B905 - strict=False would take three times as long
         given.update(kwargs)
         if (
@@ -502,8 +502,8 @@ def _explain_unwritable(error: Exception) -> str:
     text = str(error) if isinstance(error, PydanticSerializationError) else ""
     for mark, why in (
         ("Unable to serialize unknown type", "it has a part whose type cannot be written as JSON; pass plain data"),
-        ("Circular reference", "it contains itself"),
-        ("depth exceeded", "it is nested too deeply; flatten it"),
+        ("Circular reference", "it is nested too deeply or contains itself; flatten it"),
+        ("depth exceeded", "it is nested too deeply or contains itself; flatten it"),
         ("surrogates not allowed", "it has text with lone surrogates, which is no valid Unicode; clean it first"),
         ("invalid utf-8", "it has bytes that are no UTF-8; set ser_json_bytes and val_json_bytes in its model_config"),
     ):

@@ -6,13 +6,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable
 from typing import Any
 
-import psycopg
-
 from asyncq.cli import common, log
-from asyncq.errors import ConfigurationError, SchemaOutdatedError
+from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 from asyncq.worker import ExitCode, Worker, WorkerOptions
 
@@ -105,27 +103,23 @@ def _served(queues: list[Queue], names: list[str] | None) -> list[Queue]:
 def run_worker(worker: Worker) -> int:
     """Run a worker in this process's main thread, under its signals; gives the exit code.
 
-    It does not come back when handlers would not end: it ends the process, because a thread of theirs would hold it.
+    Unless it stopped cleanly or never began, it does not come back but ends the process: a handler that swallows its
+    cancellation would hold up the closing of the event loop, and a thread of one the end of the interpreter.
     """
-    code: int
+    runner = asyncio.Runner(loop_factory=_loop_factory())
     try:
-        code = _run(_under_signals(worker))
-    except (SchemaOutdatedError, ConfigurationError):
-        raise
-    except (psycopg.OperationalError, OSError):
-        if worker.served:
-            logger.critical("the worker failed", exc_info=True)
-            code = ExitCode.FAILED
-        else:
+        code = runner.run(_under_signals(worker))
+    except BaseException as error:
+        if not worker.served:
+            runner.close()
             raise
-    except Exception:
-        logger.critical("the worker failed", exc_info=True)
+        logger.critical("the worker failed", exc_info=error)
         code = ExitCode.FAILED
-    if code in (ExitCode.FORCED, ExitCode.STUCK, ExitCode.FAILED):
-        # Threads of handlers may go on for as long as they like, and the interpreter would wait for them.
+    if code != ExitCode.STOPPED:
         logging.shutdown()
         sys.stdout.flush()
         os._exit(code)
+    runner.close()
     return code
 
 
@@ -139,14 +133,12 @@ async def _under_signals(worker: Worker) -> int:
     return await worker.run()
 
 
-def _run(main: Coroutine[Any, Any, int]) -> int:
-    """Run on uvloop where it is installed; on Windows on the loop that psycopg can use."""
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed; on Windows the loop that psycopg can use."""
     if sys.platform == "win32":
-        factory: Any = asyncio.SelectorEventLoop
-    else:
-        try:
-            from uvloop import new_event_loop as factory
-        except ImportError:
-            factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+        return asyncio.SelectorEventLoop
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop

@@ -17,7 +17,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -25,6 +25,8 @@ from typing import Any
 
 import anyio
 import psycopg
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
 from psycopg_pool import AsyncConnectionPool
 
 from asyncq import ranges
@@ -151,6 +153,8 @@ class Worker:
         self.served = False
         """Whether it got as far as serving its queues."""
         self._begun = False
+        self._ready = False
+        self._status: TaskStatus[None] = TASK_STATUS_IGNORED
         self._stops = 0
         self._failure: Exception | None = None
         self._changed: Wakeup | None = None
@@ -172,8 +176,12 @@ class Worker:
         if self._changed is not None:
             self._changed.set()
 
-    async def run(self) -> ExitCode:
+    async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> ExitCode:
         """Work until stopped.
+
+        Args:
+            task_status: for `await task_group.start(worker.run)`, which comes back when the worker is ready: it is
+                subscribed to notifications and about to take its first look.
 
         Returns:
             How it ended. With `STUCK`, handlers go on that would not end; their jobs were given back, so the process
@@ -188,6 +196,7 @@ class Worker:
         if self._begun:
             raise RuntimeError("a worker runs once: make another")
         self._begun = True
+        self._status = task_status
         _refuse_proactor()
         self._changed = Wakeup()
         ended = anyio.Event()
@@ -268,8 +277,9 @@ class Worker:
                 async with anyio.create_task_group() as settling:
                     settling.start_soon(self._loop, "finish", finisher.run)
                     async with anyio.create_task_group() as claiming:
-                        claiming.start_soon(self._loop, "claim", claimer.run)
-                        stuck = await self._drain(executor, claiming.cancel_scope)
+                        scope = anyio.CancelScope()
+                        claiming.start_soon(self._loop, "claim", claimer.run, scope)
+                        stuck = await self._drain(executor, scope)
                     finisher.close()
                     # From here the deadline ends what an absent database would keep waiting.
                     settling.cancel_scope.deadline = anyio.current_time() + SETTLE_SECONDS
@@ -280,9 +290,12 @@ class Worker:
             unwritten = finisher.ids()
         return self._verdict(stuck, unwritten, executor.broken)
 
-    async def _loop(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    async def _loop(
+        self, name: str, run: Callable[[], Awaitable[None]], scope: anyio.CancelScope | None = None
+    ) -> None:
         try:
-            await run()
+            with scope or nullcontext():
+                await run()
         except Exception as error:
             logger.critical("the %s loop died, the worker stops: %s", name, one_line(error), exc_info=error)
             self._failure = self._failure or error
@@ -309,7 +322,9 @@ class Worker:
     def _subscribed(self) -> None:
         assert self._claimer is not None
         self._claimer.look()
-        if not self._stops:
+        if not self._ready:
+            self._ready = True
+            self._status.started()
             logger.info(
                 "worker ready: %s serves %s with %d slots and %d tasks",
                 self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),

@@ -396,8 +396,8 @@ def test_only_what_was_passed_is_stored_and_the_handler_can_be_called_with_it(
         ((1, 2, 3, 4), {}, "too many positional arguments"),
         ((1,), {"x": 1}, "unexpected keyword argument 'x'"),
         ((1, 2, 3), {"c": 4}, "multiple values for argument 'c'"),
-        ((1,), {"b": 4}, "'b'.* positional.only"),
-        ((), {"a": 4}, "'a'.* positional.only|missing"),
+        ((1,), {"b": 4}, "(?=.*'b').*positional.only"),
+        ((), {"a": 4}, "(?=.*'a').*(positional.only|missing)"),
     ],
 )
 def test_a_call_that_python_would_refuse_is_refused_in_its_words(
@@ -470,7 +470,7 @@ class WithCallback(BaseModel):
     callback: Callable[[], None]
 
 
-Unfinished = pydantic.create_model("Unfinished", later=("NotDefinedAnywhere", ...))
+Unfinished = pydantic.create_model("Unfinished", later=typing.cast("Any", ("NotDefinedAnywhere", ...)))
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,10 @@ def defaulting(hint: object, default: object) -> Callable[..., object]:
     return handler
 
 
-unannotated: Callable[..., object] = lambda value: value  # noqa: E731
+def unannotated(value: int) -> None: ...
+
+
+del unannotated.__annotations__["value"]
 
 
 @pytest.mark.parametrize(
@@ -627,6 +630,16 @@ def test_what_a_model_hides_from_json_is_noticed() -> None:
     assert "hunter2" not in message
 
 
+def test_an_ordered_dict_within_a_model_is_refused_since_jsonb_reorders_keys() -> None:
+    class Steps(BaseModel):
+        order: OrderedDict[str, int]
+
+    arguments = arguments_for(Steps)
+    one = Steps(order=OrderedDict(bb=1))
+    assert arrived(arguments, one) == one
+    assert "value.order: jsonb keeps no order" in refusal(arguments, Steps(order=OrderedDict(bb=1, a=2)))
+
+
 @pytest.mark.parametrize(
     ("hint", "value", "path"),
     [
@@ -699,7 +712,7 @@ def test_a_value_nested_too_deeply_or_in_itself_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
     assert "nested too deeply" in refusal(arguments_for(Any), nested(100_000))
-    assert "contains itself" in refusal(arguments_for(Any), loop)
+    assert "contains itself" in refusal(arguments_for(list[Any]), loop)
     for levels in range(190, 260):
         value = nested(levels)
         try:

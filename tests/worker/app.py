@@ -1,0 +1,89 @@
+"""The application that the worker processes of these tests run. Its handlers write what they do into the truth log."""
+
+import asyncio
+import os
+import signal
+import time
+from datetime import timedelta
+
+from asyncq import Queue, RetryPolicy, Snooze, current_job
+from tests.truth import TruthLog
+
+log = TruthLog(os.environ.get("ASYNCQ_DSN", ""))
+
+soon = RetryPolicy(base=timedelta(seconds=0.1), factor=1.0, jitter=0.0)
+work = Queue("work", lease=timedelta(seconds=1), retry=soon)
+patient = Queue("patient", retry=soon)
+
+
+async def note(event: str, text: str | None = None) -> None:
+    job = current_job()
+    await log.write(job.id, job.attempts, event, text)
+
+
+@work.task
+async def quick(number: int) -> None:
+    await note("start", str(number))
+
+
+@work.task
+async def lasting(seconds: float) -> None:
+    await note("start")
+    await asyncio.sleep(seconds)
+    await note("end")
+
+
+@patient.task
+async def lasting_patiently(seconds: float) -> None:
+    await note("start")
+    await asyncio.sleep(seconds)
+    await note("end")
+
+
+@work.task
+async def killing() -> None:
+    await note("start")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@work.task
+async def stubborn() -> None:
+    await note("start")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+
+
+@work.task
+async def blocking(seconds: float) -> None:
+    """Holds the whole event loop, as it should not."""
+    await note("start")
+    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+
+
+@patient.task
+def in_thread(seconds: float) -> None:
+    job = current_job()
+    log.write_blocking(job.id, job.attempts, "start")
+    time.sleep(seconds)
+    log.write_blocking(job.id, job.attempts, "end")
+
+
+@patient.task
+async def snoozing() -> None:
+    await note("start")
+    raise Snooze(timedelta(seconds=0.1))
+
+
+@patient.task(max_attempts=3)
+async def mail(number: int) -> None:
+    """20 ms of sending; 2 % of the mails fail once, one is poison."""
+    job = current_job()
+    await asyncio.sleep(0.02)
+    if number == 777:
+        raise ValueError("a mail that nobody can send")
+    if number % 50 == 3 and job.attempts == 1:
+        raise ConnectionError("the mail server hung up")
+    await log.write(job.id, job.attempts, "sent", str(number))

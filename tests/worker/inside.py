@@ -1,0 +1,36 @@
+"""A worker inside the test's own event loop."""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from asyncq import ExitCode, Queue, Worker, WorkerOptions
+
+__all__ = ["Inside", "running_worker"]
+
+
+class Inside:
+    """A worker that runs; `code` is how it ended, once it has."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.code: ExitCode | None = None
+
+
+@asynccontextmanager
+async def running_worker(
+    queues: Iterable[Queue] | Queue, dsn: str, options: WorkerOptions | None = None
+) -> AsyncGenerator[Inside]:
+    """Run a worker around the block: ready at its start, stopped gracefully at its end."""
+    inside = Inside(Worker([queues] if isinstance(queues, Queue) else queues, dsn, options))
+
+    async def run(*, task_status: anyio.abc.TaskStatus[None]) -> None:
+        inside.code = await inside.worker.run(task_status=task_status)
+
+    async with anyio.create_task_group() as group:
+        await group.start(run)
+        try:
+            yield inside
+        finally:
+            inside.worker.stop()

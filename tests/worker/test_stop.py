@@ -1,0 +1,178 @@
+"""SIGTERM, a second signal, and handlers that will not end."""
+
+import signal
+import time
+
+import psycopg
+import pytest
+
+from tests.conftest import StartWorker
+from tests.eventually import eventually
+from tests.truth import TruthLog
+from tests.worker import app
+
+
+async def state(conn: psycopg.AsyncConnection, job_id: int) -> tuple[str, int, str | None] | None:
+    cursor = await conn.execute("select state, attempts, locked_by from asyncq.jobs where id = %s", (job_id,))
+    return await cursor.fetchone()
+
+
+async def starts(truth: TruthLog, count: int) -> bool:
+    return len(await truth.rows(event="start")) >= count
+
+
+async def test_running_jobs_finish_within_the_grace_period(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "5")
+    bystander = start_worker("tests.worker.app", "--queue", "patient")
+    await worker.wait_ready()
+    await bystander.wait_ready()
+    ids = await app.lasting.defer_many(conn, [app.lasting.args(1.0) for _ in range(20)])
+    await eventually(lambda: starts(truth, 20), describe="all 20 run")
+    worker.terminate()
+    late = await app.lasting.defer(conn, 0.0)
+    assert await worker.wait() == 0
+    assert await truth.counts("start") == dict.fromkeys(ids, 1)
+    assert await truth.counts("end") == dict.fromkeys(ids, 1)
+    assert "rescued" not in worker.stderr + bystander.stderr
+    # What came after the signal was not taken.
+    assert await state(conn, late.id) == ("available", 0, None)
+    cursor = await conn.execute("select count(*) from asyncq.jobs")
+    assert await cursor.fetchone() == (1,)
+
+
+@pytest.mark.parametrize("task", [app.lasting, app.lasting_patiently], ids=["lease 1 s", "lease 60 s"])
+async def test_what_does_not_finish_is_given_back_with_its_attempt(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker, task: type[app.lasting]
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "0.5")
+    await worker.wait_ready()
+    deferred = await task.defer(conn, 3600.0)
+    cursor = await conn.execute("select run_at from asyncq.jobs")
+    run_at = await cursor.fetchone()
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    assert await worker.wait() == 0
+    assert await state(conn, deferred.id) == ("available", 0, None)
+    cursor = await conn.execute("select run_at from asyncq.jobs")
+    assert await cursor.fetchone() == run_at
+    # Another worker takes it at once.
+    other = start_worker("tests.worker.app", "--grace", "0")
+    await eventually(lambda: starts(truth, 2), 10, describe="it runs elsewhere")
+    other.terminate()
+    assert await other.wait() == 0
+
+
+async def test_many_deploys_use_up_no_attempt(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    deferred = await app.lasting.options(max_attempts=2).defer(conn, 3600.0)
+    for deploy in range(1, 4):
+        worker = start_worker("tests.worker.app", "--grace", "0")
+        await eventually(lambda wanted=deploy: starts(truth, wanted), 10, describe="it runs")  # type: ignore[misc]
+        worker.terminate()
+        assert await worker.wait() == 0
+        assert await state(conn, deferred.id) == ("available", 0, None)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_stops_at_once(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker, second: signal.Signals
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "600")
+    await worker.wait_ready()
+    deferred = await app.lasting.defer(conn, 3600.0)
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    await worker.wait_for("stopping")
+    worker.send(second)
+    asked = time.monotonic()
+    assert await worker.wait() == 5
+    assert time.monotonic() - asked < 5
+    assert await state(conn, deferred.id) == ("available", 0, None)
+
+
+async def test_a_handler_that_swallows_cancellation_is_named_and_left_behind(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "0.5")
+    await worker.wait_ready()
+    deferred = await app.stubborn.defer(conn)
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    await worker.wait_for("cancelled")
+    before = _cpu_seconds(worker.pid)
+    asked = time.monotonic()
+    assert await worker.wait() == 6
+    assert time.monotonic() - asked < 15
+    assert f"job {deferred.id} (tests.worker.app.stubborn" in worker.stderr
+    assert await state(conn, deferred.id) == ("available", 0, None)
+    assert before < 5
+
+
+async def test_a_thread_that_goes_on_does_not_hold_the_process(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "0")
+    await worker.wait_ready()
+    deferred = await app.in_thread.defer(conn, 3600.0)
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    assert await worker.wait() == 6
+    assert await state(conn, deferred.id) == ("available", 0, None)
+
+
+async def test_a_thread_finishes_within_the_grace_period(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "10")
+    await worker.wait_ready()
+    deferred = await app.in_thread.defer(conn, 1.0)
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    assert await worker.wait() == 0
+    assert len(await truth.rows(deferred.id, "end")) == 1
+    assert await state(conn, deferred.id) is None
+
+
+async def test_nothing_starts_after_the_signal_while_a_claim_is_under_way(
+    conn: psycopg.AsyncConnection, dsn: str, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app")
+    await worker.wait_ready()
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("lock table asyncq.jobs in access exclusive mode")
+        await holder.execute("insert into asyncq.jobs (queue, task, args) values ('work', 'tests.worker.app.quick', '{\"number\": 1}')")
+        await holder.execute("notify asyncq, 'work'")
+        # The claim cannot see the row before the lock is gone, and is sent by a notification of another transaction.
+        await conn.execute("notify asyncq, 'work'")
+
+        async def waits() -> bool:
+            cursor = await conn.execute(
+                "select count(*) from pg_stat_activity where application_name like 'asyncq jobs%' and wait_event_type = 'Lock'"
+            )
+            return await cursor.fetchone() == (1,)
+
+        await eventually(waits, describe="the claim waits for the table")
+        worker.terminate()
+        await worker.wait_for("stopping")
+    assert await worker.wait() == 0
+    assert await truth.rows() == []
+    cursor = await conn.execute("select state, attempts from asyncq.jobs")
+    assert await cursor.fetchall() == [("available", 0)]
+
+
+async def test_an_idle_worker_stops_at_once(start_worker: StartWorker) -> None:
+    worker = start_worker("tests.worker.app")
+    await worker.wait_ready()
+    asked = time.monotonic()
+    worker.send(signal.SIGINT)
+    assert await worker.wait() == 0
+    assert time.monotonic() - asked < 3
+
+
+def _cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
