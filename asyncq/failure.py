@@ -7,6 +7,7 @@ message may have 200 MB or characters that PostgreSQL cannot hold. `describe` ne
 
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["LONGEST", "clean", "describe"]
 
@@ -19,16 +20,16 @@ _FRAMES = 30
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """Cut a text to size, keeping head and tail, and replace what PostgreSQL's text cannot hold.
+    r"""Cut a text to size, keeping head and tail, and replace what PostgreSQL's text cannot hold.
 
-    >>> clean("nul \\x00 and half a pair \\ud800")
-    'nul \\\\x00 and half a pair \\\\ud800'
+    >>> clean("nul \x00 and half a pair \ud800")
+    'nul \\x00 and half a pair \\ud800'
     >>> clean("abcdefghij" * 10, longest=40)
-    'abcdefgh\\n... 84 characters cut ...\\ncdefghij'
+    'abcdefgh\n... 84 characters cut ...\ncdefghij'
     """
     if len(text) > longest:
         half = max((longest - 24) // 2, 0)
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[len(text) - half:]}"
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[len(text) - half :]}"
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -100,7 +101,7 @@ def _message(error: BaseException) -> str:
 
 def _notes(error: BaseException) -> list[str]:
     try:
-        notes: object = getattr(error, "__notes__", [])
-        return [str(note) for note in list(notes)[:10]] if isinstance(notes, (list, tuple)) else []
+        notes: Any = getattr(error, "__notes__", [])
+        return [str(note) for note in notes[:10]] if isinstance(notes, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     except BaseException:  # noqa: BLE001 - as above
         return ["<notes that cannot be printed>"]

@@ -122,7 +122,7 @@ def decide(
         return Cancelled(clean(str(error.reason)) or "cancelled by its handler")
     if interruption is Interruption.STOP and not isinstance(error, Retry):
         return Released()
-    text = (clean(str(error.reason)) or "its handler asked for a retry") if isinstance(error, Retry) else describe(error)
+    text = clean(str(error.reason)) or "retry" if isinstance(error, Retry) else describe(error)
     if final or attempts >= max_attempts or policy.gives_up(error):
         return Discarded(text)
     if isinstance(error, Retry) and error.delay is not None:
@@ -132,9 +132,11 @@ def decide(
 
 def _only_leaf(error: BaseException | None) -> BaseException | None:
     """A group of one counts as the one: a task group in the handler wraps even a single signal."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        inner: BaseException = error.exceptions[0]
-        error = inner
+    while isinstance(error, BaseExceptionGroup):
+        leaves: tuple[BaseException, ...] = error.exceptions
+        if len(leaves) != 1:
+            break
+        error = leaves[0]
     return error
 
 

@@ -79,9 +79,7 @@ class Queue:
         self.retry = _policy("Queue(retry=)", retry) or RetryPolicy()
         self.lease = _lease("Queue(lease=)", lease)
         self.weight = ranges.whole_number("Queue(weight=)", weight, (1, 1_000), ConfigurationError)
-        self.retention = ranges.duration(
-            "Queue(retention=)", retention, ConfigurationError, longest=LONGEST_RETENTION
-        )
+        self.retention = ranges.duration("Queue(retention=)", retention, ConfigurationError, longest=LONGEST_RETENTION)
         self.schema = checked_schema(schema)
         self.tasks: dict[str, Task[..., Any]] = {}
         """The tasks by name, aliases included."""
@@ -105,7 +103,7 @@ class Queue:
         priority: int = 0,
         lease: timedelta | None = None,
     ) -> Decorator: ...
-    def task(self, handler: Any = None, /, **options: Any) -> Any:
+    def task(self, handler: Any = None, **options: Any) -> Any:
         """Register a function as a task of this queue: `@queue.task` or `@queue.task(…)`.
 
         The function's parameters need annotations that survive JSON; `*args` and `**kwargs` are refused. An `async
@@ -146,7 +144,7 @@ class Queue:
         priority: int = 0,
         lease: timedelta | None = None,
     ) -> Task[..., Any]:
-        kind: type[Task[..., Any]] = Task if is_async(handler) else SyncTask
+        kind: Any = Task if is_async(handler) else SyncTask
         name = ranges.name("task(name=)", task_name(handler) if name is None else name, ConfigurationError)
         if isinstance(aliases, str):
             raise ConfigurationError("task(aliases=) must be several names, not one string")
@@ -166,7 +164,7 @@ class Queue:
             timeout=timeout,
             retry=_policy("task(retry=)", retry) or self.retry,
         )
-        task = kind(handler, name=name, aliases=earlier, settings=settings)
+        task: Task[..., Any] = kind(handler, name=name, aliases=earlier, settings=settings)
         for known_as in (name, *earlier):
             if known_as in self.tasks:
                 raise TaskAlreadyRegisteredError(
@@ -210,7 +208,8 @@ def _policy(what: str, given: object) -> RetryPolicy | None:
     if given is None or isinstance(given, RetryPolicy):
         return given
     if callable(given):
-        return RetryPolicy(backoff=given)
+        backoff: Any = given
+        return RetryPolicy(backoff=backoff)
     raise ConfigurationError(f"{what} must be a RetryPolicy or a function, not {given!r:.100}")
 
 

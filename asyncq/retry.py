@@ -60,7 +60,9 @@ class RetryPolicy:
         for name, low, high in (("factor", 1.0, math.inf), ("jitter", 0.0, 1.0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise ConfigurationError(f"RetryPolicy({name}=) must be a number from {low:g} to {high:g}, not {value!r}")
+                raise ConfigurationError(
+                    f"RetryPolicy({name}=) must be a number from {low:g} to {high:g}, not {value!r}"
+                )
         kinds: object = self.give_up_on
         if not isinstance(kinds, tuple) or not all(isinstance(k, type) and issubclass(k, BaseException) for k in kinds):
             raise ConfigurationError(f"RetryPolicy(give_up_on=) must be a tuple of exception classes, not {kinds!r}")

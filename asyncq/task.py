@@ -125,8 +125,10 @@ class _Putting(Generic[P, R]):
         batch: list[str] = []
         characters = 0
         for call in calls:
-            if not isinstance(call, TaskArgs) or call.task != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgsError(f"defer_many of task {self.name!r} takes what its own args() makes, not {call!r:.200}")
+            if not isinstance(call, TaskArgs) or call.task != self.name:
+                raise InvalidArgsError(
+                    f"defer_many of task {self.name!r} takes what its own args() makes, not {call!r:.200}"
+                )
             batch.append(call.text)
             characters += len(call.text)
             if len(batch) >= BATCH_ITEMS or characters >= BATCH_CHARACTERS:
@@ -236,7 +238,7 @@ class Task(_Putting[P, R]):
 class SyncTask(Task[P, R]):
     """A task whose handler is a plain `def`: workers run it in a thread, calling it gives its result."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         """Call the handler itself, here and now, as if it were not decorated."""
         called: Any = self.handler(*args, **kwargs)
         return called
@@ -273,8 +275,10 @@ def is_async(handler: Callable[..., object]) -> bool:
     Raises:
         ConfigurationError: it is no function, or a generator.
     """
-    called = handler if inspect.isroutine(handler) or isinstance(handler, functools.partial) else type(handler).__call__
-    if not callable(handler) or inspect.isclass(handler):
+    called: Any = handler
+    if not inspect.isroutine(handler) and not isinstance(handler, functools.partial):
+        called = type(handler).__call__
+    if not callable(called) or inspect.isclass(handler):
         raise ConfigurationError(f"a task's handler must be a function, not {handler!r:.200}")
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigurationError(f"a task's handler must not be a generator: {handler!r:.200}")
@@ -283,7 +287,7 @@ def is_async(handler: Callable[..., object]) -> bool:
 
 def _checked(connection: object) -> Connection:
     if isinstance(connection, psycopg.AsyncConnection):
-        return connection  # pyright: ignore[reportUnknownVariableType]
+        return connection
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     raise TypeError(
         f"the first argument must be the psycopg.AsyncConnection whose transaction the job belongs to, not {kind}"

@@ -46,13 +46,14 @@ class Process:
             for variable, value in os.environ.items()
             if not variable.startswith(("PG", "ASYNCQ_", "DATABASE_URL"))
         }
+        importable = [str(ROOT), *map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])]
         with self.stdout_file.open("wb") as stdout, self.stderr_file.open("wb") as stderr:
             self._popen = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=ROOT,
                 env={
                     **inherited,
-                    "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, paths)]),
+                    "PYTHONPATH": os.pathsep.join(importable),
                     "PYTHONUNBUFFERED": "1",
                     **env,
                 },

@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is missing or does not fit; 4 the server cannot be reached; 5 stopped at once by a second signal; 6 handlers that
     would not end.
     """
-    parser = argparse.ArgumentParser(
-        prog="asyncq", description="A job queue on plain PostgreSQL.", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="asyncq", description="A job queue on plain PostgreSQL.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"asyncq {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in (worker, migrate, defer, dead_letters, demo, dev):

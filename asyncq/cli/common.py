@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 
 from asyncq.db.connection import conninfo_of
 from asyncq.db.statements import checked_schema
@@ -77,8 +78,8 @@ def queues_of(modules: Iterable[str]) -> list[Queue]:
         ConfigurationError: no such module, no queue in it, or the module itself fails. The message says which.
     """
     # As `python -m` does: the user's modules are where the command is called.
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     found: dict[Queue, None] = {}
     for given in modules:
         name, _, attribute = given.partition(":")
@@ -100,17 +101,19 @@ def queues_of(modules: Iterable[str]) -> list[Queue]:
 def _import(name: str) -> object:
     if name.endswith(".py") or "/" in name or not name:
         dotted = name.removesuffix(".py").replace("/", ".").strip(".")
-        raise ConfigurationError(f"give a module as Python imports it{f', such as {dotted}' if dotted else ''}, not {name!r}")
+        example = f", such as {dotted}" if dotted else ""
+        raise ConfigurationError(f"give a module as Python imports it{example}, not {name!r}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"there is no module {name!r}: Python looked in the current folder {os.getcwd()!r} and in its path"
+                f"there is no module {name!r}: Python looked in the current folder {str(Path.cwd())!r} and in its path"
             ) from None
         raise ConfigurationError(f"importing {name!r} failed: {error}\n{_where(error)}") from error
     except (Exception, SystemExit) as error:
-        raise ConfigurationError(f"importing {name!r} failed: {type(error).__name__}: {error}\n{_where(error)}") from error
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"importing {name!r} failed: {what}\n{_where(error)}") from error
 
 
 def _where(error: BaseException) -> str:

@@ -29,8 +29,8 @@ def add(commands: Any) -> None:
     replaying = commands.add_parser(
         "replay",
         help="put dead letters back",
-        description="Put discarded jobs back with all their attempts, and print their ids. Ids may be those of cancelled"
-        " jobs too.",
+        description="Put discarded jobs back with all their attempts, and print their ids. Ids may be those of"
+        " cancelled jobs too.",
         allow_abbrev=False,
     )
     replaying.add_argument("queue", help="the queue's name")

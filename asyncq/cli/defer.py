@@ -30,9 +30,13 @@ def add(commands: Any) -> None:
     parser.add_argument("task", help="the task's name, such as myapp.tasks.send_welcome")
     parser.add_argument("--args", default="{}", metavar="JSON", help="the arguments, an object keyed by parameter name")
     parser.add_argument("--module", metavar="MODULE[:NAME]", help="the module that registers the task")
-    parser.add_argument("--queue", metavar="NAME", help="the queue (default: the task's own with --module, else 'default')")
+    parser.add_argument(
+        "--queue", metavar="NAME", help="the queue (default: the task's own with --module, else 'default')"
+    )
     parser.add_argument("--delay", type=common.seconds, metavar="SECONDS", help="start this much later")
-    parser.add_argument("--run-at", type=_time, metavar="TIME", help="start at this time, such as 2030-01-31T08:00:00+01:00")
+    parser.add_argument(
+        "--run-at", type=_time, metavar="TIME", help="start at this time, such as 2030-01-31T08:00:00+01:00"
+    )
     parser.add_argument("--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     parser.add_argument("--max-attempts", type=int, metavar="N", help="runs before it is discarded (default: 10)")
     common.add_database(parser)

@@ -10,10 +10,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """Show control characters instead of sending them to the terminal.
+    r"""Show control characters instead of sending them to the terminal.
 
-    >>> printable("a\\x1b]0;title\\x07\\nb")
-    'a\\\\x1b]0;title\\\\x07\\\\x0ab'
+    >>> printable("a\x1b]0;title\x07\nb")
+    'a\\x1b]0;title\\x07\\x0ab'
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode("utf-8", "backslashreplace").decode()
 

@@ -32,7 +32,9 @@ def add(commands: Subparsers) -> None:
         " would not end",
         allow_abbrev=False,
     )
-    parser.add_argument("modules", nargs="+", metavar="MODULE[:NAME]", help="a module with Queue objects, or one of them")
+    parser.add_argument(
+        "modules", nargs="+", metavar="MODULE[:NAME]", help="a module with Queue objects, or one of them"
+    )
     add_options(parser)
     common.add_database(parser)
     parser.set_defaults(run=run)
@@ -60,7 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             metavar="SECONDS",
             help=f"{what} (default: {default.total_seconds():g})",
         )
-    parser.add_argument("--strict", action="store_true", help="serve queues strictly in the order of --queue, not by weight")
+    parser.add_argument(
+        "--strict", action="store_true", help="serve queues strictly in the order of --queue, not by weight"
+    )
     parser.add_argument("--burst", action="store_true", help="end when no due job is left")
     parser.add_argument("--verbose", action="store_true", help="log each job")
 
@@ -129,16 +133,16 @@ async def _under_signals(worker: Worker) -> int:
         try:
             loop.add_signal_handler(number, worker.stop)
         except NotImplementedError:  # Windows has none in its event loops
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(worker.stop))
+            signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(worker.stop) and None)
     return await worker.run()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed; on Windows the loop that psycopg can use."""
+    """Choose uvloop where it is installed; on Windows the loop that psycopg can use."""
     if sys.platform == "win32":
         return asyncio.SelectorEventLoop
     try:
-        from uvloop import new_event_loop
+        from uvloop import new_event_loop  # noqa: PLC0415 - an extra
     except ImportError:
         return None
     return new_event_loop

@@ -56,7 +56,12 @@ def conninfo_of(dsn: str) -> str:
     >>> conninfo_of("postgresql+asyncpg://app@db/shop")
     'postgresql://app@db/shop'
     """
-    for driver in ("postgresql+psycopg://", "postgresql+asyncpg://", "postgresql+psycopg_async://", "postgres+asyncpg://"):
+    for driver in (
+        "postgresql+psycopg://",
+        "postgresql+asyncpg://",
+        "postgresql+psycopg_async://",
+        "postgres+asyncpg://",
+    ):
         if dsn.startswith(driver):
             dsn = "postgresql://" + dsn.removeprefix(driver)
     try:
@@ -77,13 +82,16 @@ def address_of(source: str | AsyncConnectionPool[Any], name: str) -> Address:
         source: a DSN, or a pool, of which only the parameters are used.
         name: what the connection is for, shown by `pg_stat_activity.application_name`.
     """
-    if isinstance(source, str):
-        dsn, extra = source, {}
-    else:
-        dsn = source.conninfo
-        pooled: dict[str, Any] = dict(source.kwargs or {})
-        # What concerns the application's sessions, not the way to the server.
-        extra = {k: v for k, v in pooled.items() if k not in _SESSION_ONLY}
+    dsn: object = source
+    extra: dict[str, Any] = {}
+    if not isinstance(source, str):
+        dsn, pooled = source.conninfo, source.kwargs
+        if callable(pooled):
+            raise ConfigurationError("the pool makes its parameters by a function: give the worker a DSN instead")
+        # What concerns the application's sessions, not the way to the server, is left out.
+        extra = {k: v for k, v in (pooled or {}).items() if k not in _SESSION_ONLY}
+    if not isinstance(dsn, str):
+        raise ConfigurationError("a worker needs a DSN, or a psycopg_pool.AsyncConnectionPool that was given one")
     given = conninfo_to_dict(conninfo_of(dsn), **extra)
     settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
     given["options"] = f"{given.get('options') or ''} {settings}".strip()

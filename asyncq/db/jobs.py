@@ -4,7 +4,7 @@ Those that a worker runs take its `Session`; those that a user runs take the use
 user's transaction.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -52,6 +52,7 @@ class Stored:
     lease_seconds: float
 
     def params(self) -> dict[str, object]:
+        """The parameters of the statement."""
         return {
             "queue": self.queue,
             "task": self.task,
@@ -82,7 +83,7 @@ async def defer_many(connection: Connection, schema: str, stored: Stored, args: 
 
 
 @asynccontextmanager
-async def whole(connection: Connection) -> AsyncIterator[None]:
+async def whole(connection: Connection) -> AsyncGenerator[None]:
     """Make several statements all or nothing, without ending a transaction that is the caller's to end."""
     if not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         # psycopg's transaction() would commit at its end here. Any statement begins the caller's own transaction, as
@@ -147,7 +148,7 @@ async def claim(
 async def due(session: Session, schema: str, *, queues: Sequence[str], looked_at: datetime) -> dict[str, float]:
     """Give the seconds until the next job of each queue, of those that have one scheduled."""
     rows = await session.fetch(load("jobs/due", schema), {"queues": list(queues), "looked_at": looked_at})
-    return {queue: seconds for queue, seconds in rows}
+    return dict(rows)
 
 
 async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> dict[int, bool]:
@@ -156,7 +157,7 @@ async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> d
         load("jobs/heartbeat", schema),
         {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]},
     )
-    return {job_id: busy for job_id, busy in rows}
+    return dict(rows)
 
 
 async def finish(
@@ -224,9 +225,7 @@ async def discarded(connection: Connection, schema: str, *, queue: str, limit: i
 async def replay(connection: Connection, schema: str, *, queue: str, ids: Sequence[int] | None) -> list[int]:
     """Put dead letters back; gives their ids."""
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(
-            load("jobs/replay", schema), {"queue": queue, "ids": None if ids is None else list(ids)}
-        )
+        await cursor.execute(load("jobs/replay", schema), {"queue": queue, "ids": None if ids is None else list(ids)})
         row = await cursor.fetchone()
     assert row is not None
     return row[0]

@@ -4,7 +4,7 @@ What comes in is a schema, what goes out are the names of queues that got work, 
 whatever was committed before that moment may have been missed, so it is the time to look at everything.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import anyio
@@ -22,7 +22,7 @@ ANSWER_SECONDS = 10.0
 """How long it may take to answer."""
 
 
-async def listen(address: Address, schema: str) -> AsyncIterator[str | None]:
+async def listen(address: Address, schema: str) -> AsyncGenerator[str | None]:
     """Listen until the connection breaks, which raises `psycopg.OperationalError`."""
     connection = await connect(address)
     try:

@@ -68,6 +68,8 @@ comment on column asyncq.migrations.oldest_release is 'Workers older than this r
 comment on column asyncq.migrations.applied_at is 'When it was applied.';
 """
 
+_LOCK = "select pg_advisory_xact_lock(hashtext('asyncq migrate'), hashtext(%s))"
+
 _NOTE = "insert into asyncq.migrations (version, name, oldest_release) values (%s, %s, %s)"
 
 
@@ -87,7 +89,7 @@ async def migrate(dsn: str, *, schema: str = "asyncq") -> list[Migration]:
         for step in migrations():
             async with connection.transaction():
                 await connection.execute("set local search_path = pg_catalog, pg_temp")
-                await connection.execute("select pg_advisory_xact_lock(hashtext('asyncq migrate'), hashtext(%s))", (schema,))
+                await connection.execute(_LOCK, (schema,))
                 if step.version in await applied(connection, schema):
                     continue
                 # Asked first, not "if not exists": that would want the right to create schemas also where one was
@@ -113,7 +115,7 @@ async def applied(connection: Connection, schema: str) -> dict[int, str]:
         if await cursor.fetchone() is None:
             return {}
         await cursor.execute(in_schema("select version, oldest_release from asyncq.migrations", schema))
-        return {version: oldest for version, oldest in await cursor.fetchall()}
+        return dict(await cursor.fetchall())
 
 
 async def missing(dsn: str, *, schema: str = "asyncq") -> list[Migration]:
@@ -158,7 +160,5 @@ def script(*, schema: str = "asyncq", since: int = 0) -> str:
     for step in migrations():
         if step.version > since:
             parts.append(in_schema(step.text, schema).strip())
-            parts.append(
-                in_schema(_NOTE, schema) % (step.version, f"'{step.name}'", f"'{step.oldest_release}'") + ";"
-            )
+            parts.append(in_schema(_NOTE, schema) % (step.version, f"'{step.name}'", f"'{step.oldest_release}'") + ";")
     return "\n\n".join([*parts, "commit;"]) + "\n"

@@ -27,9 +27,7 @@ class Cleanup:
         every: between two cleanups.
     """
 
-    def __init__(
-        self, session: Session, schema: str, *, retention: Mapping[str, timedelta], every: timedelta
-    ) -> None:
+    def __init__(self, session: Session, schema: str, *, retention: Mapping[str, timedelta], every: timedelta) -> None:
         self._session = session
         self._schema = schema
         self._retention = retention

@@ -25,8 +25,21 @@ import anyio.to_thread
 from asyncq import running
 from asyncq.args import UndecodableArgsError
 from asyncq.db.jobs import ClaimedRow
+from asyncq.errors import InvalidArgsError
 from asyncq.job import Lease
-from asyncq.outcome import Change, Completed, Interruption, Outcome, Released, Retried, change, decide
+from asyncq.outcome import (
+    Cancelled,
+    Change,
+    Completed,
+    Discarded,
+    Interruption,
+    Outcome,
+    Released,
+    Retried,
+    Snoozed,
+    change,
+    decide,
+)
 from asyncq.task import SyncTask, Task
 from asyncq.worker.wakeup import Wakeup, logger
 
@@ -65,6 +78,7 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
 
     def ordered(self) -> bool:
+        """Whether it was told to end."""
         return self.interruption is not None
 
     def __str__(self) -> str:
@@ -179,14 +193,14 @@ class Executor:
         error: BaseException | None = None
         try:
             if run.interruption is not None:
-                raise asyncio.CancelledError  # noqa: TRY301 - told to end before it began
-            args, kwargs = run.task.arguments.load(run.text)
+                raise asyncio.CancelledError  # told to end before it began
+            args, kwargs = _loaded(run)
             if isinstance(run.task, SyncTask):
                 call = functools.partial(run.task.handler, *args, **kwargs)
                 await anyio.to_thread.run_sync(call, limiter=self._threads)
             else:
                 await run.task.handler(*args, **kwargs)  # type: ignore[misc]
-        except BaseException as raised:  # noqa: BLE001 - SystemExit of a handler too is a failed attempt, not the worker's end
+        except BaseException as raised:  # noqa: BLE001 - a handler's SystemExit too is a failed attempt, nothing more
             error = raised
         try:
             self._end(run, error)
@@ -226,6 +240,14 @@ class Executor:
 _COMPLETED = change(Completed())
 
 
+def _loaded(run: Run) -> tuple[tuple[object, ...], dict[str, object]]:
+    try:
+        return run.task.arguments.load(run.text)
+    except InvalidArgsError as error:
+        # The message names places. What caused it may quote values, and is not for the row.
+        raise error from None
+
+
 def _log(run: Run, outcome: Outcome) -> None:
     match outcome:
         case Retried(delay, error):
@@ -234,9 +256,9 @@ def _log(run: Run, outcome: Outcome) -> None:
             logger.debug("%s completed", run)
         case Released():
             logger.info("%s was interrupted, its attempt is given back", run)
-        case _:
-            reason: str = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
-            level = "discarded" if hasattr(outcome, "error") else type(outcome).__name__.lower()
-            logger.log(
-                30 if level == "discarded" else 20, "%s %s%s", run, level, f": {reason.splitlines()[-1]}" if reason else ""
-            )
+        case Snoozed(delay):
+            logger.info("%s snoozed, next run in %.1f s", run, delay)
+        case Cancelled(reason):
+            logger.info("%s was cancelled by its handler: %s", run, reason)
+        case Discarded(error):
+            logger.error("%s failed for good and is discarded: %s", run, error.splitlines()[-1])

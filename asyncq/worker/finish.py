@@ -106,4 +106,4 @@ class Finisher:
                 self._busy[key] = each
                 self._busy_until = anyio.current_time() + BUSY_SECONDS
             elif busy is not None:
-                logger.warning("job %d: its lease was lost before its outcome was written; the outcome is dropped", key[0])
+                logger.warning("job %d: its lease was lost before its outcome was written, which is dropped", key[0])

@@ -12,6 +12,7 @@ hangs. A loop that dies takes the worker down in the same orderly way; there is 
 Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and cleanup, one that listens.
 """
 
+import asyncio
 import os
 import secrets
 import socket
@@ -112,7 +113,7 @@ class WorkerOptions:
         ):
             ranges.duration(what, value, ConfigurationError, shortest=shortest, longest=longest)
         for what, flag in (("strict", self.strict), ("burst", self.burst)):
-            if not isinstance(flag, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(flag, bool):
                 raise ConfigurationError(f"{what} must be True or False, not {flag!r:.100}")
 
 
@@ -226,6 +227,7 @@ class Worker:
 
     async def _work(self) -> ExitCode:
         options = self.options
+        stuck: list[str] = []
         async with AsyncExitStack() as closing:
             work, leases = Session(self._addresses["jobs"]), Session(self._addresses["leases"])
             closing.push_async_callback(work.close)
@@ -235,10 +237,12 @@ class Worker:
                 return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
 
             self.served = True
-            finisher = Finisher(work, self._schema, written=lambda: claimer.freed())
-            executor = Executor(
-                self.tasks, options.concurrency, finish=finisher.put, freed=lambda: claimer.freed()
-            )
+
+            def freed() -> None:
+                claimer.freed()
+
+            finisher = Finisher(work, self._schema, written=freed)
+            executor = Executor(self.tasks, options.concurrency, finish=finisher.put, freed=freed)
             heartbeat = Heartbeat(
                 leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
             )
@@ -259,9 +263,8 @@ class Worker:
             rescuer = Rescuer(
                 leases, self._schema, lease_seconds=min(q.lease.total_seconds() for q in self.queues.values())
             )
-            cleanup = Cleanup(
-                leases, self._schema, retention={q.name: q.retention for q in self.queues.values()}, every=options.cleanup
-            )
+            retention = {queue.name: queue.retention for queue in self.queues.values()}
+            cleanup = Cleanup(leases, self._schema, retention=retention, every=options.cleanup)
             listener = Listener(
                 self._addresses["listen"], self._schema, notified=claimer.notified, subscribed=self._subscribed
             )
@@ -296,7 +299,7 @@ class Worker:
         try:
             with scope or nullcontext():
                 await run()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it died of, the worker ends in order
             logger.critical("the %s loop died, the worker stops: %s", name, one_line(error), exc_info=error)
             self._failure = self._failure or error
             self.stop(now=True)
@@ -401,9 +404,5 @@ def _tasks(queues: Iterable[Queue], registry: Iterable[Queue]) -> Mapping[str, T
 
 
 def _refuse_proactor() -> None:
-    import asyncio
-
     if sys.platform == "win32" and isinstance(asyncio.get_running_loop(), asyncio.ProactorEventLoop):
         raise ConfigurationError("psycopg needs a selector event loop: run the worker with asyncio.SelectorEventLoop")
-
-

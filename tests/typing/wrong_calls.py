@@ -13,7 +13,7 @@ queue = Queue("typing")
 
 
 @queue.task
-async def send(user_id: int, template: str = "plain", *, urgent: bool = False) -> int:
+async def send(user_id: int, template: str = "plain", *, copies: int = 1) -> int:
     return user_id
 
 
@@ -30,7 +30,7 @@ async def arguments(connection: psycopg.AsyncConnection) -> None:
     await send.defer(connection, "1")  # wrong: the argument's type
     await send.defer(connection)  # wrong: an argument is missing
     await send.defer(connection, 1, tmplate="x")  # wrong: no parameter has this name
-    await send.defer(connection, 1, "plain", bool())  # wrong: keyword only
+    await send.defer(connection, 1, "plain", 2)  # wrong: keyword only
     await send.defer(1)  # wrong: no connection
     await send.options(priority=1).defer(connection, "1")  # wrong: options do not loosen it
     await resize.defer(connection, 1)  # wrong: the same for threads

@@ -1,0 +1,93 @@
+"""The heartbeat: it extends what is held, says what is not, and stays on its page."""
+
+from datetime import timedelta
+
+import anyio
+import psycopg
+from psycopg import sql
+
+from asyncq.db import jobs
+from asyncq.db.connection import Session
+from asyncq.job import Lease
+from tests.eventually import eventually
+from tests.servers import majors
+from tests.sql.rows import insert, job, rows, running, value
+
+Connection = psycopg.AsyncConnection
+
+LOST, BUSY = False, True
+
+TOKEN = 77
+
+NEARLY_OVER = sql.SQL("now() + interval '1 second'")
+
+
+async def beat(session: Session, *held: tuple[int, int]) -> dict[int, bool]:
+    return await jobs.heartbeat(session, "asyncq", [Lease(job_id, token, 60) for job_id, token in held])
+
+
+async def test_extends_each_lease_by_its_own_length_and_nothing_else(session: Session, conn: Connection) -> None:
+    short = await running(conn, TOKEN, leased_until=NEARLY_OVER, lease_seconds=30)
+    long = await running(conn, TOKEN + 1, leased_until=NEARLY_OVER, lease_seconds=600)
+    before = [await job(conn, each) for each in (short, long)]
+    assert await beat(session, (short, TOKEN), (long, TOKEN + 1)) == {}
+    after = [await job(conn, each) for each in (short, long)]
+    for old, new, seconds in zip(before, after, (30, 600), strict=True):
+        assert old is not None
+        assert new is not None
+        left = new["leased_until"] - await value(conn, "select now()")
+        assert timedelta(seconds=seconds - 20) < left <= timedelta(seconds=seconds)
+        assert {**old, "leased_until": None} == {**new, "leased_until": None}
+
+
+async def test_takes_a_lease_back_that_ran_out_but_was_not_rescued(session: Session, conn: Connection) -> None:
+    job_id = await running(conn, TOKEN, leased_until=sql.SQL("now() - interval '1 hour'"))
+    assert await beat(session, (job_id, TOKEN)) == {}
+    assert await value(conn, "select leased_until > now() from asyncq.jobs") is True
+
+
+async def test_says_which_leases_are_lost(session: Session, conn: Connection) -> None:
+    mine, theirs = await running(conn, TOKEN), await running(conn, TOKEN + 1, leased_until=NEARLY_OVER)
+    released = await insert(conn)
+    before = await job(conn, theirs)
+    lost = await beat(session, (mine, TOKEN), (theirs, TOKEN), (released, TOKEN), (10**9, TOKEN))
+    assert lost == {theirs: LOST, released: LOST, 10**9: LOST}
+    assert await job(conn, theirs) == before
+
+
+async def test_a_row_that_a_transaction_holds_is_busy_and_the_others_are_extended(
+    session: Session, conn: Connection, tx_conn: Connection
+) -> None:
+    held = await running(conn, TOKEN, leased_until=NEARLY_OVER)
+    free = await running(conn, TOKEN, leased_until=NEARLY_OVER)
+    await tx_conn.execute("select 1 from asyncq.jobs where id = %s for update", (held,))
+    with anyio.fail_after(5):
+        assert await beat(session, (held, TOKEN), (free, TOKEN)) == {held: BUSY}
+    extended = await rows(conn, "select id from asyncq.jobs where leased_until > now() + interval '20 seconds'")
+    assert extended == [(free,)]
+    await tx_conn.rollback()
+    assert await beat(session, (held, TOKEN), (free, TOKEN)) == {}
+
+
+async def test_nothing_held_is_nothing_done(session: Session, conn: Connection) -> None:
+    await running(conn, TOKEN)
+    assert await beat(session) == {}
+
+
+@majors(12, 18)
+async def test_updates_are_hot(session: Session, conn: Connection) -> None:
+    held = [(await running(conn, TOKEN, leased_until=NEARLY_OVER), TOKEN) for _ in range(20)]
+    for _ in range(5):
+        assert await beat(session, *held) == {}
+    # The numbers of a session are all there once it has ended.
+    await session.close()
+
+    async def counted() -> tuple[int, int]:
+        # Anew in each transaction, and each statement here is one.
+        [(updated, hot)] = await rows(
+            conn, "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'asyncq.jobs'::regclass"
+        )
+        assert updated == 100
+        return updated, hot
+
+    assert await eventually(counted, 15, describe="the updates are counted") == (100, 100)

@@ -1,0 +1,271 @@
+"""The worker and its server: outages, settings, and how little an idle worker sends."""
+
+import logging
+import os
+import time
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from asyncq import ExitCode, Queue, Worker, WorkerOptions
+from asyncq.db import listen
+from asyncq.errors import SchemaOutdatedError
+from asyncq.worker import wakeup
+from tests.eventually import eventually
+from tests.servers import Postgres
+from tests.worker.inside import running_worker
+
+
+async def one(conn: psycopg.AsyncConnection, statement: str) -> Any:
+    cursor = await conn.execute(statement.encode())
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+def listening() -> str:
+    return f"select pid from pg_stat_activity where application_name like 'asyncq listen %:{os.getpid()}:%'"
+
+
+async def test_a_listener_that_lost_its_connection_hears_again(dsn: str, conn: psycopg.AsyncConnection) -> None:
+    queue = Queue()
+    started: list[float] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        started.append(time.perf_counter())
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=300))):
+        for times in (1, 2):
+            first = await one(conn, listening())
+            assert await one(conn, f"select pg_terminate_backend({first})")
+
+            async def again(old: object = first) -> bool:
+                present = await one(conn, listening())
+                return present is not None and present != old
+
+            await eventually(again, describe="another listener is there")
+            asked = time.perf_counter()
+            await task.defer(conn)
+            await eventually(lambda wanted=times: len(started) == wanted, describe="the job starts")
+            assert started[-1] - asked < 2
+        assert await one(conn, f"select count(*) from ({listening()}) listeners") == 1
+
+
+async def test_a_job_deferred_while_nobody_listened_starts_after_the_reconnection(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue()
+    started: list[int] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        started.append(1)
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=300))):
+        await conn.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'asyncq listen%'"
+        )
+        await task.defer(conn)
+        await eventually(lambda: bool(started), describe="the job starts")
+
+
+@pytest.mark.parametrize("connection", ["jobs", "leases", "listen", "%"])
+async def test_a_killed_backend_loses_no_job(dsn: str, conn: psycopg.AsyncConnection, connection: str) -> None:
+    queue = Queue(lease=timedelta(seconds=2))
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        await anyio.sleep(0.02)
+        ran.append(number)
+
+    async with running_worker(queue, dsn, WorkerOptions(concurrency=10)):
+        await task.defer_many(conn, [task.args(number) for number in range(300)])
+        for _ in range(5):
+            seen = len(ran)
+            await conn.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s",
+                (f"asyncq {connection} %",),
+            )
+            await eventually(lambda old=seen: len(ran) > old or len(ran) >= 300, 15, describe="it goes on")
+
+        async def empty() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+        await eventually(empty, 20, describe="all jobs are done")
+    assert set(ran) == set(range(300))
+    # A claim whose answer was lost is rescued and counts an attempt, but never runs beside another run.
+    assert len(ran) <= 350
+
+
+async def test_the_worker_survives_a_restart_of_the_server(own_postgres: Postgres) -> None:
+    dsn = own_postgres.create_database()
+    queue = Queue()
+    ran: list[int] = []
+    gate = anyio.Event()
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        if number == 0:
+            await gate.wait()
+        ran.append(number)
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=300))) as inside:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+            await task.defer(conn, 0)
+            await eventually(lambda: one(conn, "select 1 from asyncq.jobs where state = 'running'"), describe="it runs")
+        await anyio.to_thread.run_sync(own_postgres.server.restart)
+        gate.set()
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+
+            async def none() -> bool:
+                return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+            await eventually(none, 15, describe="the outcome of the run in the outage is written")
+            await eventually(lambda: one(conn, listening()), 15, describe="it listens again")
+            asked = time.perf_counter()
+            await task.defer(conn, 1)
+            await eventually(lambda: ran == [0, 1], describe="a notification wakes it")
+            assert time.perf_counter() - asked < 2
+    assert inside.code is ExitCode.STOPPED
+
+
+async def test_five_thousand_jobs_on_a_serializable_database_are_done_once(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    name = await one(conn, "select current_database()")
+    await conn.execute(f"alter database {name} set default_transaction_isolation = 'serializable'".encode())
+    queue = Queue(max_attempts=1)
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    await task.defer_many(conn, [task.args(number) for number in range(5000)])
+    options = WorkerOptions(concurrency=16)
+    async with AsyncExitStack() as workers:
+        for _ in range(4):
+            await workers.enter_async_context(running_worker(queue, dsn, options))
+
+        async def empty() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+        await eventually(empty, 30, describe="all jobs are done")
+    assert sorted(ran) == list(range(5000))
+
+
+async def test_an_idle_worker_sends_almost_nothing(own_postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute of idling, with the poll, the listener's probe and the rescue's look at a thirtieth of their times."""
+    monkeypatch.setattr(listen, "PROBE_SECONDS", 1.0)
+    own_postgres.execute("alter system set log_statement = 'all'")
+    own_postgres.execute("alter system set log_destination = 'stderr'")
+    dsn = own_postgres.create_database()
+    queue = Queue(lease=timedelta(seconds=2))
+    async with (
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn,
+        running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=2))),
+    ):
+        # Started, cleaned up once, and past the rescue's first wait.
+        await anyio.sleep(6.0)
+        before = await statements(conn)
+        await anyio.sleep(10.0)
+        sent = await statements(conn) - before
+    # Five times a "minute" of two seconds, each with at most five statements.
+    assert sent <= 25, f"{sent} statements"
+
+
+async def statements(conn: psycopg.AsyncConnection) -> int:
+    """Transactions of the worker's backends: it sends each statement in one of its own."""
+    cursor = await conn.execute("select pg_stat_clear_snapshot()")
+    cursor = await conn.execute(
+        "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+    )
+    row = await cursor.fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def test_no_schema_is_an_error_that_says_what_to_do(empty_dsn: str) -> None:
+    with pytest.raises(SchemaOutdatedError, match="asyncq migrate"):
+        await Worker([Queue()], empty_dsn).run()
+
+
+async def test_a_row_that_somebody_else_holds_is_finished_once_it_is_free(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue(lease=timedelta(seconds=1))
+    gate = anyio.Event()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        if number == 0:
+            await gate.wait()
+        ran.append(number)
+
+    async with running_worker(queue, dsn):
+        await task.defer(conn, 0)
+        await eventually(lambda: one(conn, "select 1 from asyncq.jobs where state = 'running'"), describe="it runs")
+        async with await psycopg.AsyncConnection.connect(dsn) as holder:
+            await holder.execute("select * from asyncq.jobs for update")
+            gate.set()
+            await eventually(lambda: ran == [0], describe="the handler returned")
+            await task.defer_many(conn, [task.args(number) for number in range(1, 50)])
+
+            async def others_are_done() -> bool:
+                return await one(conn, "select count(*) from asyncq.jobs") == 1
+
+            await eventually(others_are_done, describe="the others are not held up")
+
+        async def empty() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+        await eventually(empty, describe="the held row is finished")
+    assert sorted(ran) == list(range(50))
+
+
+async def test_cancelling_the_host_gives_the_jobs_back(dsn: str, conn: psycopg.AsyncConnection) -> None:
+    queue = Queue()
+    seen: list[str] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        seen.append("start")
+        try:
+            await anyio.sleep(3600)
+        except BaseException:
+            seen.append("cancelled")
+            raise
+
+    async with anyio.create_task_group() as group:
+        await group.start(Worker([queue], dsn).run)
+        await task.defer(conn)
+        await eventually(lambda: seen == ["start"], describe="it runs")
+        group.cancel_scope.cancel()
+    assert seen == ["start", "cancelled"]
+    cursor = await conn.execute("select state, attempts, locked_by from asyncq.jobs")
+    assert await cursor.fetchall() == [("available", 0, None)]
+
+    async def gone() -> bool:
+        return await one(conn, "select count(*) from pg_stat_activity where application_name like 'asyncq %'") == 0
+
+    await eventually(gone, describe="its connections are closed")
+
+
+async def test_a_lost_table_ends_the_worker_with_its_error(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wakeup, "PERMANENT_SECONDS", 0.5)
+    caplog.set_level(logging.WARNING, "asyncq")
+    worker = Worker([Queue()], dsn, WorkerOptions(poll=timedelta(seconds=0.1)))
+    with pytest.RaisesGroup(psycopg.errors.UndefinedTable):
+        async with anyio.create_task_group() as group:
+            await group.start(worker.run)
+            await conn.execute("drop table asyncq.jobs")
+            await anyio.sleep(20)
+    assert any("loop died" in record.getMessage() for record in caplog.records)
