@@ -1,7 +1,6 @@
 """The job that a handler is running in: `current_job()`, for async handlers and for those in threads."""
 
 import json
-from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +19,7 @@ class RunningJob:
 
     __slots__ = (
         "_args",
-        "_cancelled",
+        "_cancel_requested",
         "_lease_seconds",
         "attempts",
         "created_at",
@@ -45,7 +44,6 @@ class RunningJob:
         lease_seconds: float,
         run_at: datetime,
         created_at: datetime,
-        cancelled: Callable[[], bool],
     ) -> None:
         self.id = id
         self.queue = queue
@@ -57,7 +55,7 @@ class RunningJob:
         self.created_at = created_at
         self._args = args
         self._lease_seconds = lease_seconds
-        self._cancelled = cancelled
+        self._cancel_requested = False
 
     @property
     def args(self) -> dict[str, Any]:
@@ -76,7 +74,11 @@ class RunningJob:
         An async handler sees a `CancelledError` as well. A handler in a thread cannot be interrupted: a long one
         should look at this from time to time, and return or raise.
         """
-        return self._cancelled()
+        return self._cancel_requested
+
+    def request_cancel(self) -> None:
+        """Set `cancel_requested`; for the worker."""
+        self._cancel_requested = True
 
 
 current: ContextVar[RunningJob] = ContextVar("asyncq_current_job")

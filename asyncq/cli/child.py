@@ -63,9 +63,10 @@ class Child:
             if self.returncode is None:
                 self.kill()
             with anyio.fail_after(KILLED_SECONDS):
-                code = await self.wait()
+                await self.wait()
                 await self._process.aclose()
-        return code
+        assert self.returncode is not None
+        return self.returncode
 
 
 @asynccontextmanager

@@ -8,14 +8,15 @@
     PostgreSQL  <──────────────────────────  two worker processes: asyncq worker asyncq.cli.shop
 
 What happened is read from the shop's own tables and from the partner's log of answers, not from what this process or
-the jobs table believes. It all ends in reverse order of its beginning, a Ctrl-C or SIGTERM in the middle included: workers,
-server, and the temporary directories with everything in them.
+the jobs table believes. It all ends in reverse order of its beginning, a Ctrl-C or SIGTERM in the middle included:
+workers, server, and the temporary directories with everything in them.
 """
 
 import argparse
 import asyncio
 import contextlib
 import functools
+import logging
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -84,6 +85,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
+    # A signal cancels queries, and psycopg would warn of each.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     return asyncio.run(_until_interrupted(options.dsn))
 
 
@@ -91,18 +94,16 @@ async def _until_interrupted(dsn: str | None) -> int:
     with cancelled_by_signals() as interrupted:
         try:
             return await _demo(dsn)
-        except* Exception as group:
-            # One out of those that ended the play, so that it can be told in one line.
-            error = _first(group)
-        raise error
+        except ExceptionGroup as group:
+            raise _first(group) from None
     return interrupted.exit_code
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
+def _first(error: Exception) -> Exception:
     """Take one error out of those that ended the play, so that it can be told in one line."""
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    if isinstance(error, ExceptionGroup):
+        inner: tuple[Exception, ...] = error.exceptions
+        return _first(inner[0])
     return error
 
 
@@ -115,7 +116,7 @@ async def _demo(given_dsn: str | None) -> int:
                 facts = await _perform(dsn, logs, screen)
         kept = promises(facts)
         screen.table(
-            ("what was done", "what was promised", "what happened", ""),
+            ("what was done", "promised", "happened", ""),
             [(each.done, each.promised, each.happened, "kept" if each.kept else "BROKEN") for each in kept],
         )
         if verdict(kept):
@@ -130,7 +131,7 @@ def _show_logs(logs: Path) -> None:
             print(f"    {printable(line)}", file=sys.stderr)
 
 
-# --------------------------------------------------------------------------------------- what was promised, and happened
+# -------------------------------------------------------------------------------------- what was promised, and happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,23 +186,17 @@ def promises(facts: Facts) -> list[Promise]:
             facts.receipts_without_order == 0 and facts.declined == DECLINED,
         ),
         Promise.literal(
-            "a webhook that fails twice",
-            f"answered {_listed(ANSWERS)}",
-            f"answered {_listed(facts.answers)}" if facts.answers else "never called",
+            "webhook failing twice",
+            _listed(ANSWERS),
+            _listed(facts.answers) if facts.answers else "never called",
         ),
-        Promise.literal(
-            "a job that cannot work",
-            f"discarded after {shop.PRICE_ATTEMPTS} attempts",
-            f"discarded after {facts.dead_letter_attempts} attempts" if facts.dead_letter_attempts else "not discarded",
-        ),
+        _discarded(facts),
         _replayed(facts),
         _rescued(facts),
+        Promise.literal("the work of that job", f"{shop.SHELVES} shelves counted", f"{facts.shelves} shelves counted"),
+        Promise.literal("jobs left in the end", "none", str(facts.jobs_left) if facts.jobs_left else "none"),
         Promise.literal(
-            "what that job had to do", f"{shop.SHELVES} shelves counted", f"{facts.shelves} shelves counted"
-        ),
-        Promise.literal("jobs in the table in the end", "none", str(facts.jobs_left) if facts.jobs_left else "none"),
-        Promise.literal(
-            "SIGTERM to the other worker",
+            "worker told to stop",
             "exit code 0",
             f"exit code {_listed(facts.exit_codes)}" if facts.exit_codes else "it was gone",
         ),
@@ -212,13 +207,25 @@ def _receipts(facts: Facts) -> Promise:
     """One receipt for each order: as many receipts as orders would not say it."""
     committed = ORDERS - DECLINED
     kept = facts.receipts == facts.orders == facts.orders_with_one_receipt == committed
-    each = "one for each" if kept else f"{facts.orders_with_one_receipt} of {facts.orders} orders have one"
+    each = "1 each" if kept else f"{facts.orders_with_one_receipt} of {facts.orders} orders have one"
     return Promise(
         f"{committed} orders committed",
-        f"{committed} receipts, one for each",
+        f"{committed} receipts, 1 each",
         f"{facts.receipts} receipts, {each}",
         kept,
     )
+
+
+def _discarded(facts: Facts) -> Promise:
+    """The row says how often it was tried, and the runs' own log must agree."""
+    last = shop.PRICE_ATTEMPTS
+    runs = facts.price_attempts[:last]
+    if facts.dead_letter_attempts is None:
+        happened = f"not discarded, {len(runs)} runs"
+    else:
+        happened = f"discarded, attempt {facts.dead_letter_attempts}"
+    kept = facts.dead_letter_attempts == last and runs == tuple(range(1, last + 1))
+    return Promise("poison job", f"discarded, attempt {last}", happened, kept)
 
 
 def _replayed(facts: Facts) -> Promise:
@@ -229,22 +236,22 @@ def _replayed(facts: Facts) -> Promise:
     elif facts.price_cents != CENTS:
         happened = f"done wrongly: {facts.price_cents} cents"
     else:
-        happened = f"done at attempt {_listed(attempts)}"
-    return Promise.literal("... its data repaired, replayed", "done at attempt 1", happened)
+        happened = f"done, attempt {_listed(attempts)}"
+    return Promise.literal("repaired and replayed", "done, attempt 1", happened)
 
 
 def _rescued(facts: Facts) -> Promise:
-    promised = f"its job runs elsewhere within {RESCUE_SECONDS:g} s"
+    kept = False
     if facts.killed_pid is None:
         happened = "no worker was killed"
     elif facts.rerun_seconds is None:
-        happened = "its job did not run again"
+        happened = "did not run again"
     elif facts.rerun_pid == facts.killed_pid:
-        happened = "its job runs where it ran"
+        happened = "runs where it ran"
     else:
-        happened = f"its job runs elsewhere after {facts.rerun_seconds:.1f} s"
-        return Promise("a worker killed in mid-job", promised, happened, facts.rerun_seconds <= RESCUE_SECONDS)
-    return Promise("a worker killed in mid-job", promised, happened, kept=False)
+        kept = facts.rerun_seconds <= RESCUE_SECONDS
+        happened = f"elsewhere in {facts.rerun_seconds:.1f} s"
+    return Promise("job of a killed worker", f"elsewhere within {RESCUE_SECONDS:g} s", happened, kept)
 
 
 def _listed(values: tuple[int, ...]) -> str:
@@ -257,19 +264,18 @@ def _listed(values: tuple[int, ...]) -> str:
 @asynccontextmanager
 async def _database(given_dsn: str | None) -> AsyncGenerator[str]:
     """Provide a database with both schemas in it, and leave nothing of it behind."""
-    async with AsyncExitStack() as closing:
+    async with AsyncExitStack() as ending:
         dsn = given_dsn
         if dsn is None:
-            dsn = await _start_server(closing)
+            dsn = await _start_server(ending)
         async with await shop.connect(dsn) as connection:
-            await _claim_schema(connection)
-            closing.push_async_callback(_drop_schemas, dsn)
-            await connection.execute(shop.TABLES)
+            await _create_schemas(connection)
+            ending.push_async_callback(_drop_schemas, dsn)
         await migrate.migrate(dsn, schema=shop.SCHEMA)
         yield dsn
 
 
-async def _start_server(closing: AsyncExitStack) -> str:
+async def _start_server(ending: AsyncExitStack) -> str:
     # Not at the top: it refuses to be imported on systems that it does not run on.
     from asyncq import embedded  # noqa: PLC0415
 
@@ -281,19 +287,20 @@ async def _start_server(closing: AsyncExitStack) -> str:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(server.stop)
 
-    closing.push_async_callback(stop)
+    ending.push_async_callback(stop)
     return server.dsn
 
 
-async def _claim_schema(connection: psycopg.AsyncConnection[Any]) -> None:
-    found = await connection.execute(
-        "select nspname from pg_namespace where nspname in ('asyncq_demo', 'asyncq_demo_shop')"
-    )
-    if there := [name for (name,) in await found.fetchall()]:
+async def _create_schemas(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Make both schemas or neither: what was there before is not ours, and so not ours to drop."""
+    try:
+        async with connection.transaction():
+            await connection.execute("create schema asyncq_demo")
+            await connection.execute(shop.TABLES)
+    except psycopg.errors.DuplicateSchema as error:
         raise ConfigurationError(
-            f"this database has a schema {there[0]} already, of a demo that runs or was killed, or somebody's: drop it first"
-        )
-    await connection.execute("create schema asyncq_demo")
+            f"{str(error).strip()} in this database: if no other demo runs in it, drop that schema"
+        ) from None
 
 
 async def _drop_schemas(dsn: str) -> None:
@@ -312,13 +319,14 @@ class Partner:
     async def serve(self, *, task_status: TaskStatus[None]) -> None:
         """Answer until cancelled."""
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
-            self.port = listener.extra(SocketAttribute.local_port)
+            self.port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - not Django's
             task_status.started()
             await listener.serve(self._answer)
 
     async def _answer(self, stream: SocketStream) -> None:
         async with stream:
-            with anyio.move_on_after(5):
+            # Whoever else calls, and hangs up in mid-sentence, is not what this is about.
+            with anyio.move_on_after(5), contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 request = b""
                 while b"}" not in request:  # the body is a flat JSON object, and the last thing that is sent
                     request += await stream.receive()

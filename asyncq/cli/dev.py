@@ -47,8 +47,8 @@ def add(commands: Any) -> None:
         "dev",
         help="develop: a database, the migration, and a worker that reloads",
         description="Start an embedded PostgreSQL that keeps its data, migrate it, print its DSN for the web"
-        " application, and run the worker, which is replaced when a Python file in the current folder changes. SIGTERM or Ctrl-C"
-        " stops all; a second one does not wait for running jobs.",
+        " application, and run the worker, which is replaced when a Python file in the current folder changes. SIGTERM"
+        " or Ctrl-C stops all; a second one does not wait for running jobs.",
         epilog="A replaced worker lets its running jobs end: --grace 2 makes that short.",
         allow_abbrev=False,
     )

@@ -69,17 +69,12 @@ class Run:
             lease_seconds=row.lease_seconds,
             run_at=row.run_at,
             created_at=row.created_at,
-            cancelled=self.ordered,
         )
         self.interruption: Interruption | None = None
         self.begun = False
         self.abandoned = False
         self.future: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
-
-    def ordered(self) -> bool:
-        """Whether it was told to end."""
-        return self.interruption is not None
 
     def __str__(self) -> str:
         return f"job {self.job.id} ({self.job.task}, attempt {self.job.attempts} of {self.job.max_attempts})"
@@ -180,6 +175,7 @@ class Executor:
             run.timer.cancel()
         if run.interruption is None or interruption is Interruption.LOST:
             run.interruption = interruption
+            run.job.request_cancel()
         if isinstance(run.task, SyncTask):
             return
         # A task that has not run yet would never enter `_perform` if it were cancelled now; there it looks first.

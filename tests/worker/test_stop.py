@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from asyncq import Task
-
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 from tests.truth import TruthLog

@@ -1,0 +1,1 @@
+"""Workloads, and one small module for each system that is measured."""
