@@ -13,6 +13,7 @@ from asyncq.job import JobState
 from asyncq.retry import RetryPolicy
 
 __all__ = [
+    "COMPLETED",
     "Cancelled",
     "Change",
     "Completed",
@@ -140,11 +141,15 @@ def _only_leaf(error: BaseException | None) -> BaseException | None:
     return error
 
 
+COMPLETED = "completed"
+"""No state of a row: it is what becomes of a row that is deleted."""
+
+
 class Change(NamedTuple):
-    """What `finish.sql` does to the row.
+    """What `complete.sql` or `finish.sql` does to the row.
 
     Args:
-        state: the next state, or `completed`: the row is deleted.
+        state: the next state, or `COMPLETED`: the row is deleted.
         delay: seconds from now to the next run; None keeps `run_at`.
         refund: attempts given back.
         error: the new `last_error`; None keeps the old one.
@@ -156,7 +161,7 @@ class Change(NamedTuple):
     error: str | None = None
 
 
-_COMPLETED = Change("completed")
+_COMPLETED = Change(COMPLETED)
 _RELEASED = Change(JobState.AVAILABLE.value, refund=1)
 
 

@@ -21,6 +21,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from asyncq import WorkerOptions
+from tests.eventually import eventually
 from tests.processes import Process
 from tests.servers import Postgres
 
@@ -117,13 +118,13 @@ async def test_commands_run(environment: dict[str, str], tmp_path: Path) -> None
     app = tmp_path / "app"
     app.mkdir()
     (app / "example.py").write_text(example())
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ASYNCQ_", "DATABASE_URL"))}
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "ASYNCQ_", "DATABASE"))}
 
     def asyncq(arguments: list[str]) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "asyncq", *arguments],
             cwd=app,
-            env={**clean, **environment},
+            env={**mine, **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -137,10 +138,9 @@ async def test_commands_run(environment: dict[str, str], tmp_path: Path) -> None
     arguments = ["-m", "asyncq", *SERVICES["worker"]["command"]]
     worker = Process(arguments, logs=tmp_path, env=environment, paths=[app], name="compose-worker")
     try:
-        await worker.wait_for("worker ready")
+        await eventually(lambda: worker.stdout == "hello, you\n", within=15, describe="the job runs")
         worker.terminate()
         assert await worker.wait() == 0
-        assert worker.stdout == "hello, you\n"
     finally:
         worker.reap()
     async with await psycopg.AsyncConnection.connect(environment["ASYNCQ_DSN"]) as connection:

@@ -17,6 +17,8 @@ from typing import IO
 import anyio
 from anyio.abc import Process
 
+from asyncq.errors import ConfigurationError
+
 __all__ = ["Child", "started"]
 
 KILLED_SECONDS = 10.0
@@ -86,18 +88,24 @@ async def started(
         patience: how long the stop may take, in seconds, before the process is killed.
         log: the file that its output is added to; None, it writes where this process does.
         env: added to its environment.
+
+    Raises:
+        ConfigurationError: the system starts no process.
     """
     command = [sys.executable, "-m", "asyncq.cli.leash", *arguments]
     with contextlib.ExitStack() as files:
         output: IO[bytes] | None = files.enter_context(log.open("ab")) if log else None
-        process = await anyio.open_process(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **env, "ASYNCQ_DSN": dsn},
-            start_new_session=True,
-        )
+        try:
+            process = await anyio.open_process(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **env, "ASYNCQ_DSN": dsn},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigurationError(f"no worker process can be started: {error}") from None
     child = Child(process)
     try:
         yield child

@@ -33,7 +33,7 @@ from anyio.abc import SocketAttribute, SocketStream, TaskStatus
 from asyncq.cli import shop
 from asyncq.cli.child import Child, started
 from asyncq.cli.demo_view import Step, View, view
-from asyncq.cli.interrupt import cancelled_by_signals
+from asyncq.cli.interrupt import cancelled_by_signals, one_error
 from asyncq.cli.log import printable
 from asyncq.db import migrate
 from asyncq.errors import ConfigurationError
@@ -91,20 +91,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _until_interrupted(dsn: str | None) -> int:
-    with cancelled_by_signals() as interrupted:
-        try:
-            return await _demo(dsn)
-        except ExceptionGroup as group:
-            raise _first(group) from None
+    with cancelled_by_signals() as interrupted, one_error():
+        return await _demo(dsn)
     return interrupted.exit_code
-
-
-def _first(error: Exception) -> Exception:
-    """Take one error out of those that ended the play, so that it can be told in one line."""
-    if isinstance(error, ExceptionGroup):
-        inner: tuple[Exception, ...] = error.exceptions
-        return _first(inner[0])
-    return error
 
 
 async def _demo(given_dsn: str | None) -> int:
@@ -179,12 +168,7 @@ def promises(facts: Facts) -> list[Promise]:
     """Compare what was promised with what happened."""
     return [
         _receipts(facts),
-        Promise(
-            f"{DECLINED} orders rolled back",
-            "no receipt",
-            f"{facts.receipts_without_order or 'no'} receipt" + ("s" if facts.receipts_without_order > 1 else ""),
-            facts.receipts_without_order == 0 and facts.declined == DECLINED,
-        ),
+        _rolled_back(facts),
         Promise.literal(
             "webhook failing twice",
             _listed(ANSWERS),
@@ -214,6 +198,14 @@ def _receipts(facts: Facts) -> Promise:
         f"{facts.receipts} receipts, {each}",
         kept,
     )
+
+
+def _rolled_back(facts: Facts) -> Promise:
+    stray = facts.receipts_without_order
+    happened = "no receipt" if stray == 0 else f"{stray} receipt{'s' if stray > 1 else ''}"
+    if facts.declined != DECLINED:
+        happened = f"{facts.declined} rolled back, {happened}"
+    return Promise.literal(f"{DECLINED} orders rolled back", "no receipt", happened)
 
 
 def _discarded(facts: Facts) -> Promise:
@@ -268,7 +260,7 @@ async def _database(given_dsn: str | None) -> AsyncGenerator[str]:
         dsn = given_dsn
         if dsn is None:
             dsn = await _start_server(ending)
-        async with await shop.connect(dsn) as connection:
+        async with shop.connected(dsn) as connection:
             await _create_schemas(connection)
             ending.push_async_callback(_drop_schemas, dsn)
         await migrate.migrate(dsn, schema=shop.SCHEMA)
@@ -305,7 +297,7 @@ async def _create_schemas(connection: psycopg.AsyncConnection[Any]) -> None:
 
 async def _drop_schemas(dsn: str) -> None:
     with anyio.move_on_after(DROP_SECONDS, shield=True):
-        async with await shop.connect(dsn) as connection:
+        async with shop.connected(dsn) as connection:
             await connection.execute("drop schema if exists asyncq_demo_shop, asyncq_demo cascade")
 
 
@@ -385,7 +377,6 @@ async def _play(stage: Stage) -> None:
         if time.cancelled_caught:
             stage.screen.say("the play was broken off")
         around.cancel_scope.cancel()
-    stage.screen.show(await _steps(stage))
 
 
 async def _guard(stage: Stage, worker: Child, play: anyio.CancelScope) -> None:
@@ -426,14 +417,14 @@ async def _sell(stage: Stage) -> None:
         for till in range(TILLS):
             tills.start_soon(_till, stage, till)
     stage.screen.say(f"{ORDERS - stage.declined} orders committed, {stage.declined} rolled back")
-    async with await shop.connect(stage.dsn) as connection:
+    async with shop.connected(stage.dsn) as connection:
         await _until(_ended(connection, shop.receipts, shop.webhooks))
     stage.screen.say(f"receipts sent; the partner's webhook answered {_listed(tuple(stage.partner.answers))}")
 
 
 async def _till(stage: Stage, till: int) -> None:
     """Serve one customer after the other, each in a transaction."""
-    async with await shop.connect(stage.dsn) as connection:
+    async with shop.connected(stage.dsn) as connection:
         for number in range(ORDERS_PER_TILL):
             port = stage.partner.port if till == 0 and number == 0 else None
             declined = number % 10 >= 10 - DECLINED_OF_TEN
@@ -446,7 +437,7 @@ async def _till(stage: Stage, till: int) -> None:
 
 
 async def _poison(stage: Stage) -> None:
-    async with await shop.connect(stage.dsn) as connection:
+    async with shop.connected(stage.dsn) as connection:
         async with connection.transaction():
             await connection.execute(
                 "insert into asyncq_demo_shop.products (name, printed) values (%s, %s)", (PRODUCT, shop.MISPRINT)
@@ -471,7 +462,7 @@ async def _poison(stage: Stage) -> None:
 
 async def _kill(stage: Stage) -> None:
     """Kill the worker that runs a job, whichever of them it is, and wait until another has done the job."""
-    async with await shop.connect(stage.dsn) as connection:
+    async with shop.connected(stage.dsn) as connection:
         await shop.take_stock.defer(connection)
 
         async def at_work() -> Child | None:
@@ -495,9 +486,10 @@ async def _kill(stage: Stage) -> None:
 
 
 async def _show(stage: Stage) -> None:
-    while True:
-        stage.screen.show(await _steps(stage))
-        await anyio.sleep(0.2)
+    async with shop.connected(stage.dsn) as connection:
+        while True:
+            stage.screen.show(await _steps(stage, connection))
+            await anyio.sleep(0.2)
 
 
 STEPS = """
@@ -509,9 +501,8 @@ select
 """
 
 
-async def _steps(stage: Stage) -> list[Step]:
-    async with await shop.connect(stage.dsn) as connection:
-        orders, receipts, price_runs, shelves = await _row(connection, STEPS)
+async def _steps(stage: Stage, connection: psycopg.AsyncConnection[Any]) -> list[Step]:
+    orders, receipts, price_runs, shelves = await _row(connection, STEPS)
     committed = ORDERS - DECLINED
     return [
         Step("orders committed", orders, committed),
@@ -545,7 +536,8 @@ where task = 'take_stock' and attempt > 1 order by at limit 1
 
 async def _audit(stage: Stage) -> Facts:
     """Look at everything once more, when nothing moves any more."""
-    async with await shop.connect(stage.dsn) as connection:
+    async with shop.connected(stage.dsn) as connection:
+        stage.screen.show(await _steps(stage, connection))
         orders, receipts, single, stray, attempts, cents, shelves, left = await _row(connection, AUDIT)
         rerun = await _row(connection, RERUN, stage.killed_at) or (None, None)
     return Facts(

@@ -19,7 +19,7 @@ import anyio
 
 from asyncq.cli import worker
 from asyncq.cli.child import Child, started
-from asyncq.cli.interrupt import signals_to
+from asyncq.cli.interrupt import one_error, signals_to
 from asyncq.cli.log import printable
 from asyncq.cli.reload import ReloadOffError, any_of, changes
 from asyncq.db import migrate
@@ -77,11 +77,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def _dev(options: argparse.Namespace) -> int:
     bench = Bench(options)
-    with signals_to(lambda _: bench.stop()):
+    with signals_to(lambda _: bench.stop()), one_error():
         async with _database(options) as dsn:
-            if not bench.stopping.is_set():
+            with bench.preparing:
                 await _prepare(dsn, options.schema or "asyncq")
-                await bench.run(dsn)
+            await bench.run(dsn)
     return ExitCode.FORCED if bench.forced else ExitCode.STOPPED
 
 
@@ -163,6 +163,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.stopping = anyio.Event()
+        self.preparing = anyio.CancelScope()
         self.forced = False
         self._arguments = worker_arguments(options)
         self._patience = options.grace.total_seconds() + STOP_SECONDS
@@ -174,6 +175,7 @@ class Bench:
         if not self.stopping.is_set():
             _say("stopping")
             self.stopping.set()
+            self.preparing.cancel()
             return
         self.forced = True
         if self._child is not None:

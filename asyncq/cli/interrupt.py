@@ -1,4 +1,4 @@
-"""Signals that tell a command to end, for as long as it tidies up: Ctrl-C, SIGTERM, and a terminal that is closed."""
+"""How a command is ended: by Ctrl-C, SIGTERM or a terminal that is closed, while it tidies up; and by an error."""
 
 import asyncio
 import signal
@@ -10,9 +10,15 @@ import anyio
 
 from asyncq.errors import ConfigurationError
 
-__all__ = ["Interrupted", "cancelled_by_signals", "signals_to"]
+__all__ = ["Interrupted", "cancelled_by_signals", "one_error", "signals_to"]
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+def _signals() -> list[signal.Signals]:
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    # Ignored under nohup, which is to stay so.
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    return wanted
 
 
 class Interrupted:
@@ -37,12 +43,13 @@ def signals_to(call: Callable[[signal.Signals], None]) -> Generator[None]:
     if sys.platform == "win32":
         raise ConfigurationError("this command needs a POSIX system; 'asyncq migrate' and 'asyncq worker' do not")
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
+    numbers = _signals()
+    for number in numbers:
         loop.add_signal_handler(number, call, number)
     try:
         yield
     finally:
-        for number in SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
@@ -58,3 +65,19 @@ def cancelled_by_signals() -> Generator[Interrupted]:
 
     with signals_to(cancel), scope:
         yield interrupted
+
+
+@contextmanager
+def one_error() -> Generator[None]:
+    """Raise one error alone out of those that ended a task group, so that it can be told in one line."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(error: Exception) -> Exception:
+    if isinstance(error, ExceptionGroup):
+        inner: tuple[Exception, ...] = error.exceptions
+        return _first(inner[0])
+    return error

@@ -8,7 +8,7 @@ import http.client
 import json
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -30,7 +30,7 @@ __all__ = [
     "TABLES",
     "CardDeclinedError",
     "check_out",
-    "connect",
+    "connected",
     "prices",
     "read_price",
     "receipts",
@@ -81,9 +81,16 @@ class PartnerRefusedError(Exception):
     """The partner's server answered, but not that it took the message."""
 
 
-async def connect(dsn: str, *, autocommit: bool = True) -> psycopg.AsyncConnection[Any]:
-    """Connect to the shop's database."""
-    return await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=autocommit, connect_timeout=10)
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
+    """Connect to the shop's database, in autocommit, for a block."""
+    connection = await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True, connect_timeout=10)
+    try:
+        yield connection
+    finally:
+        # psycopg's own "async with" rolls back first, and when cancelled in that leaves the connection open.
+        with anyio.CancelScope(shield=True):
+            await connection.close()
 
 
 async def check_out(
@@ -109,10 +116,8 @@ async def check_out(
         raise CardDeclinedError
 
 
-@asynccontextmanager
-async def _own_connection() -> AsyncGenerator[psycopg.AsyncConnection[Any]]:
-    async with await connect(os.environ["ASYNCQ_DSN"]) as connection:
-        yield connection
+def _own_connection() -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+    return connected(os.environ["ASYNCQ_DSN"])
 
 
 RUN = "insert into asyncq_demo_shop.runs (task, attempt, pid) values (%s, %s, %s)"

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
 
 from asyncq.db.connection import PlainCursor, Session
 from asyncq.db.statements import load
 from asyncq.job import Job, JobState, Lease
-from asyncq.outcome import Change
+from asyncq.outcome import COMPLETED, Change
 
 __all__ = [
     "Claim",
@@ -160,22 +161,29 @@ async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> d
     return dict(rows)
 
 
-async def finish(
-    session: Session, schema: str, finished: Sequence[tuple[Lease, Change]]
-) -> dict[tuple[int, int], bool]:
+async def finish(session: Session, schema: str, finished: Sequence[tuple[Lease, Change]]) -> dict[tuple[int, int], bool]:
     """Write outcomes; gives those that were not: by id and token, whether the row is merely busy (else lost)."""
-    rows = await session.fetch(
-        load("jobs/finish", schema),
-        {
-            "ids": [lease.id for lease, _ in finished],
-            "tokens": [lease.token for lease, _ in finished],
-            "states": [change.state for _, change in finished],
-            "delays": [change.delay for _, change in finished],
-            "refunds": [change.refund for _, change in finished],
-            "errors": [change.error for _, change in finished],
-        },
-    )
-    return {(job_id, token): busy for job_id, token, busy in rows if job_id is not None}
+    completed = [lease for lease, change in finished if change.state == COMPLETED]
+    others = [each for each in finished if each[1].state != COMPLETED] if len(completed) < len(finished) else []
+    unwritten: list[TupleRow] = []
+    if completed:
+        unwritten += await session.fetch(
+            load("jobs/complete", schema),
+            {"ids": [lease.id for lease in completed], "tokens": [lease.token for lease in completed]},
+        )
+    if others:
+        unwritten += await session.fetch(
+            load("jobs/finish", schema),
+            {
+                "ids": [lease.id for lease, _ in others],
+                "tokens": [lease.token for lease, _ in others],
+                "states": [change.state for _, change in others],
+                "delays": [change.delay for _, change in others],
+                "refunds": [change.refund for _, change in others],
+                "errors": [change.error for _, change in others],
+            },
+        )
+    return {(job_id, token): busy for job_id, token, busy in unwritten if job_id is not None}
 
 
 class Rescue(NamedTuple):

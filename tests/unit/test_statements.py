@@ -1,0 +1,127 @@
+"""The statements under `sql/`: found, read, put into one schema, and written as the project wants them."""
+
+import re
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncq import ConfigurationError
+from asyncq.db import jobs
+from asyncq.db.migrate import migrations, script
+from asyncq.db.statements import checked_schema, in_schema, load, sql_folder
+
+NAMES = sorted(
+    f"{folder.name}/{file.name.removesuffix('.sql')}"
+    for folder in (sql_folder() / "queries").iterdir()
+    for file in folder.iterdir()
+    if file.name.endswith(".sql")
+)
+
+
+def text_of(name: str) -> str:
+    file: Traversable = sql_folder() / "queries" / f"{name}.sql"
+    return file.read_text(encoding="utf-8")
+
+
+def test_there_is_one_function_for_each_file() -> None:
+    assert {name for name in NAMES if name.startswith("jobs/")} == {
+        f"jobs/{name}" for name in jobs.__all__ if (sql_folder() / "queries" / "jobs" / f"{name}.sql").is_file()
+    }
+    assert len(NAMES) >= 9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_names_the_schema_and_nothing_else(name: str) -> None:
+    text = load(name, "other")
+    assert '"other".' in text
+    assert "asyncq" not in text
+    assert load(name, "asyncq").replace('"asyncq"', '"other"') == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_is_sent_without_its_comments(name: str) -> None:
+    assert "--" not in load(name, "asyncq")
+    assert load(name, "asyncq").strip()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_lists_its_columns(name: str) -> None:
+    body = load(name, "asyncq")
+    assert re.findall(r"returning\s+\*|\bj\.\*", body) == []
+    # "select *" only from what the statement itself was given.
+    assert re.findall(r"select\s+\*\s+from\s+(?!unnest)", body) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_statement_says_what_it_is_for(name: str) -> None:
+    header = text_of(name).split("\nwith ")[0].split("\nselect")[0].split("\ninsert")[0]
+    assert header.startswith("-- ")
+    for word in ("-- Params:", "-- Returns:"):
+        assert word in header
+    named = {each for each in re.findall(r"%\((\w+)\)s", text_of(name))}
+    if "as defer" not in header:
+        for param in named:
+            assert re.search(rf"\b{param}\b", header), f"{param} is not described"
+
+
+@pytest.mark.parametrize("name", ["a", "_", "a1", "asyncq", "x" * 63, "select", "apg_x"])
+def test_schemas_that_may_be(name: str) -> None:
+    assert checked_schema(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "A", "a-b", "a.b", "a b", "1", "ä", "x" * 64, "pg_", "pg_temp", 'a"', "a'", "a;", "a\n", "\na", "a\x00", "%s", "{}", "ａ", "٣a", "a٣"],
+)
+def test_schemas_that_may_not_be(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="schema"):
+        checked_schema(name)
+    with pytest.raises(ConfigurationError, match="schema"):
+        load("jobs/claim", name)
+    with pytest.raises(ConfigurationError, match="schema"):
+        script(schema=name)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"a", ["a"]])
+def test_a_schema_is_named_by_a_string(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="schema"):
+        checked_schema(name)
+
+
+@given(st.text())
+def test_whatever_passes_needs_no_more_than_quotes(name: str) -> None:
+    try:
+        checked_schema(name)
+    except ConfigurationError:
+        return
+    assert re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name, re.ASCII)
+    assert len(name.encode()) <= 63
+
+
+def test_only_the_token_is_replaced() -> None:
+    assert in_schema("select asyncq.x, 'asyncq', asyncq", "s") == "select \"s\".x, 'asyncq', asyncq"
+
+
+def test_a_statement_that_is_none_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        load("jobs/no_such_statement", "asyncq")
+
+
+def test_migrations_are_numbered_from_one_without_a_gap_and_forward_only() -> None:
+    steps = migrations()
+    assert [step.version for step in steps] == list(range(1, len(steps) + 1))
+    for step in steps:
+        assert re.fullmatch(r"\d+\.\d+\.\d+", step.oldest_release)
+        assert not re.search(r"^\s*(begin|commit|rollback)\s*;", step.text, re.MULTILINE | re.IGNORECASE)
+        assert not re.search(r"\bconcurrently\b", step.text, re.IGNORECASE), "it would not run in a transaction"
+
+
+def test_the_script_leaves_out_what_is_there() -> None:
+    whole, rest = script(), script(since=migrations()[-1].version)
+    assert "create schema" in whole
+    assert "create schema" not in rest
+    assert rest.split() == ["begin;", "commit;"]
+    assert "asyncq." not in script(schema="other").replace("-- ", "")
