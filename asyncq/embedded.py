@@ -351,6 +351,7 @@ def _run(command: Sequence[str | Path], account: _Account) -> str:
     """Run one of PostgreSQL's programs to its end and return what it printed."""
     done = subprocess.run(  # noqa: S603 - the programs are the installation's
         command,
+        start_new_session=True,  # a Ctrl-C is for us to handle, and would end initdb in the middle
         check=False,
         cwd="/",  # our own directory may be closed to the account, and PostgreSQL looks where it is
         env=_environment(),

@@ -25,12 +25,20 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("nul \x00 and half a pair \ud800")
     'nul \\x00 and half a pair \\ud800'
     >>> clean("abcdefghij" * 10, longest=40)
-    'abcdefgh\n... 84 characters cut ...\ncdefghij'
+    'abcdef\n... 88 characters cut ...\nefghij'
     """
-    if len(text) > longest:
-        half = max((longest - 24) // 2, 0)
-        text = f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[len(text) - half :]}"
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    # Cut before, for what comes may be huge, and after, for what is replaced gets longer.
+    text = _cut(text, longest)
+    return _cut(text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8"), longest)
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    half = (longest - len(f"\n... {len(text)} characters cut ...\n")) // 2
+    if half <= 0:
+        return text[:longest]
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[-half:]}"
 
 
 def describe(error: BaseException) -> str:
@@ -41,7 +49,7 @@ def describe(error: BaseException) -> str:
     """
     try:
         return clean("\n".join(_chain(error)))
-    except Exception:  # noqa: BLE001 - the outcome must be written, whatever the exception is made of
+    except BaseException:  # noqa: BLE001 - the outcome must be written, whatever the exception is made of
         return f"{type(error).__name__}: <a traceback that cannot be printed>"
 
 

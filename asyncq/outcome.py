@@ -110,6 +110,25 @@ def decide(
     >>> decide(ValueError("x"), None, attempts=10, max_attempts=10, policy=RetryPolicy(), chance=0.0)
     Discarded(error='ValueError: x')
     """
+    try:
+        return _decide(error, interruption, attempts, max_attempts, policy, chance, final=final)
+    except BaseException as bug:  # noqa: BLE001 - users' signals and policies may be made of anything
+        text = clean(f"{describe(bug)}\n\nwhile deciding on a {type(error).__name__} that could not be read")
+        if final or attempts >= max_attempts:
+            return Discarded(text)
+        return Retried(RetryPolicy().seconds(attempts, bug, chance=chance), text)
+
+
+def _decide(
+    error: BaseException | None,
+    interruption: Interruption | None,
+    attempts: int,
+    max_attempts: int,
+    policy: RetryPolicy,
+    chance: float,
+    *,
+    final: bool,
+) -> Outcome:
     error = _only_leaf(error)
     if interruption is Interruption.TIMEOUT:
         late = TimeoutError(f"the handler was told to end because {interruption.value}")

@@ -8,6 +8,7 @@ import psycopg
 
 from asyncq import ranges
 from asyncq.db import jobs
+from asyncq.db.connection import checked
 from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError, InvalidArgsError, TaskAlreadyRegisteredError
 from asyncq.job import Job
@@ -144,10 +145,12 @@ class Queue:
         priority: int = 0,
         lease: timedelta | None = None,
     ) -> Task[..., Any]:
+        if isinstance(handler, Task):
+            raise ConfigurationError(f"{handler!r} is a task already: register its function, {handler.name}.handler")
         kind: Any = Task if is_async(handler) else SyncTask
         name = ranges.name("task(name=)", task_name(handler) if name is None else name, ConfigurationError)
-        if isinstance(aliases, str):
-            raise ConfigurationError("task(aliases=) must be several names, not one string")
+        if isinstance(aliases, str) or not isinstance(aliases, Iterable):
+            raise ConfigurationError(f"task(aliases=) must be several names, such as a list, not {aliases!r:.100}")
         earlier = tuple(ranges.name("task(aliases=)", alias, ConfigurationError) for alias in aliases)
         if timeout is not None:
             ranges.duration(
@@ -181,7 +184,7 @@ class Queue:
             limit: how many at most, 1 to 100,000.
         """
         ranges.whole_number("discarded(limit=)", limit, (1, 100_000), InvalidArgsError)
-        return await jobs.discarded(connection, self.schema, queue=self.name, limit=limit)
+        return await jobs.discarded(checked(connection), self.schema, queue=self.name, limit=limit)
 
     async def replay(self, connection: Connection, ids: Sequence[int] | None = None) -> list[int]:
         """Put dead letters back with all their attempts, as part of the transaction that `connection` is in.
@@ -201,7 +204,7 @@ class Queue:
             if isinstance(ids, str):
                 raise InvalidArgsError("replay(ids=) must be several ids, not a string")
             ids = [ranges.whole_number("replay(ids=)", each, (1, 2**63 - 1), InvalidArgsError) for each in ids]
-        return await jobs.replay(connection, self.schema, queue=self.name, ids=ids)
+        return await jobs.replay(checked(connection), self.schema, queue=self.name, ids=ids)
 
 
 def _policy(what: str, given: object) -> RetryPolicy | None:

@@ -2,11 +2,12 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 
 from asyncq.errors import LONGEST_DELAY, ConfigurationError
+from asyncq.failure import describe
 
 __all__ = ["Backoff", "RetryPolicy"]
 
@@ -104,9 +105,13 @@ class RetryPolicy:
             given = self.backoff(attempts, error)
             if not isinstance(given, timedelta):
                 raise TypeError(f"it gave {type(given).__name__}, not a timedelta")
-        except Exception as problem:  # noqa: BLE001 - whatever users' code raises, the job must get its outcome
-            if hasattr(given, "close"):
-                given.close()  # type: ignore[union-attr]  # a coroutine nobody awaits would warn
-            logger.warning("the backoff function %r failed, the default formula is used: %r", self.backoff, problem)
+        except BaseException as problem:  # noqa: BLE001 - whatever users' code raises, the job must get its outcome
+            if isinstance(given, Coroutine):
+                given.close()  # one that nobody awaits would warn
+            logger.warning(
+                "the backoff function %s failed, the formula is used: %s",
+                getattr(self.backoff, "__qualname__", type(self.backoff).__name__),
+                describe(problem).splitlines()[-1],
+            )
             return None
         return min(max(given.total_seconds(), 0.0), LONGEST_DELAY.total_seconds())

@@ -18,6 +18,7 @@ import psycopg
 from asyncq import ranges
 from asyncq.args import Arguments
 from asyncq.db import jobs
+from asyncq.db.connection import checked
 from asyncq.errors import ConfigurationError, InvalidArgsError
 from asyncq.retry import RetryPolicy
 
@@ -87,7 +88,7 @@ class _Putting(Generic[P, R]):
             psycopg.Error: as the server or the connection raised it.
         """
         text = self.arguments.dump(args, kwargs)
-        job_id, run_at = await jobs.defer(_checked(connection), self.schema, self.stored, text)
+        job_id, run_at = await jobs.defer(checked(connection), self.schema, self.stored, text)
         return Deferred(job_id, self.name, self.stored.queue, run_at)
 
     async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
@@ -105,7 +106,7 @@ class _Putting(Generic[P, R]):
             InvalidArgsError: something in `calls` is not of this task.
             psycopg.Error: as the server or the connection raised it.
         """
-        _checked(connection)
+        checked(connection)
         batches = self._batches(calls)
         first, second = next(batches, None), None
         if first is not None:
@@ -283,13 +284,3 @@ def is_async(handler: Callable[..., object]) -> bool:
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigurationError(f"a task's handler must not be a generator: {handler!r:.200}")
     return inspect.iscoroutinefunction(called)
-
-
-def _checked(connection: object) -> Connection:
-    if isinstance(connection, psycopg.AsyncConnection):
-        return connection
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise TypeError(
-        f"the first argument must be the psycopg.AsyncConnection whose transaction the job belongs to, not {kind}"
-        " (with SQLAlchemy: (await (await session.connection()).get_raw_connection()).driver_connection)"
-    )

@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refused(reason: object, code: int) -> int:
-    print(f"asyncq: {printable(str(reason))}", file=sys.stderr)
+    for line in f"asyncq: {reason}".splitlines():
+        print(printable(line), file=sys.stderr)
     return code
 
 

@@ -117,5 +117,7 @@ def _import(name: str) -> object:
 
 
 def _where(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"at {error.filename}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     return f"at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""

@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from asyncq.errors import ConfigurationError
 
-__all__ = ["Address", "PlainCursor", "Session", "address_of", "conninfo_of"]
+__all__ = ["Address", "PlainCursor", "Session", "address_of", "checked", "conninfo_of"]
 
 Address = Mapping[str, Any]
 """Connection parameters as psycopg takes them."""
@@ -25,6 +25,8 @@ _SETTINGS = (
     # Claims must see rows that were committed a moment ago, whatever the database's default is.
     "default_transaction_isolation=read\\ committed",
     "default_transaction_read_only=off",
+    # Everything of asyncq's is named with its schema, and what is not is PostgreSQL's own.
+    "search_path=pg_catalog,pg_temp",
     # Every statement here is a handful of index look-ups. A plan made while the table was empty, or when its
     # statistics were stale, must not scan, hash or sort a table that has grown since.
     "enable_seqscan=off",
@@ -65,7 +67,9 @@ def conninfo_of(dsn: str) -> str:
         if dsn.startswith(driver):
             dsn = "postgresql://" + dsn.removeprefix(driver)
     try:
-        conninfo_to_dict(dsn)
+        ports = str(conninfo_to_dict(dsn).get("port") or "").split(",")
+        if not all(port.strip().isdecimal() for port in ports if port):
+            raise psycopg.ProgrammingError  # what libpq finds only when it connects
     except psycopg.Error:
         # libpq's message quotes the text, password and all.
         raise ConfigurationError(
@@ -123,6 +127,21 @@ class PlainCursor(psycopg.AsyncCursor[TupleRow]):
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = adapt.AdaptersMap(_PLAIN)
         self._reset()
+
+
+def checked(connection: object) -> psycopg.AsyncConnection[Any]:
+    """Give the user's connection back.
+
+    Raises:
+        TypeError: it is of another kind. The message names it and says what to pass.
+    """
+    if isinstance(connection, psycopg.AsyncConnection):
+        return connection
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise TypeError(
+        f"the first argument must be the psycopg.AsyncConnection whose transaction the job belongs to, not {kind}"
+        " (with SQLAlchemy: (await (await session.connection()).get_raw_connection()).driver_connection)"
+    )
 
 
 async def connect(address: Address) -> psycopg.AsyncConnection[TupleRow]:

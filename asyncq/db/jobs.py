@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import TupleRow
 
 from asyncq.db.connection import PlainCursor, Session
 from asyncq.db.statements import load
 from asyncq.job import Job, JobState, Lease
-from asyncq.outcome import COMPLETED, Change
+from asyncq.outcome import Change
 
 __all__ = [
     "Claim",
@@ -26,6 +25,7 @@ __all__ = [
     "Stored",
     "claim",
     "cleanup",
+    "complete",
     "defer",
     "defer_many",
     "discarded",
@@ -68,7 +68,7 @@ class Stored:
 async def defer(connection: Connection, schema: str, stored: Stored, args: str) -> tuple[int, datetime]:
     """Insert one job; gives its id and its `run_at`."""
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/defer", schema), {**stored.params(), "args": args})
+        await cursor.execute(load("jobs/defer", schema), {**stored.params(), "args": args}, binary=True)
         row = await cursor.fetchone()
     assert row is not None
     return row[0], row[1]
@@ -77,7 +77,7 @@ async def defer(connection: Connection, schema: str, stored: Stored, args: str) 
 async def defer_many(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
     """Insert some jobs in one statement; gives their ids in the order of `args`."""
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/defer_many", schema), {**stored.params(), "args": list(args)})
+        await cursor.execute(load("jobs/defer_many", schema), {**stored.params(), "args": list(args)}, binary=True)
         row = await cursor.fetchone()
     assert row is not None
     return row[0]
@@ -161,29 +161,33 @@ async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> d
     return dict(rows)
 
 
-async def finish(session: Session, schema: str, finished: Sequence[tuple[Lease, Change]]) -> dict[tuple[int, int], bool]:
-    """Write outcomes; gives those that were not: by id and token, whether the row is merely busy (else lost)."""
-    completed = [lease for lease, change in finished if change.state == COMPLETED]
-    others = [each for each in finished if each[1].state != COMPLETED] if len(completed) < len(finished) else []
-    unwritten: list[TupleRow] = []
-    if completed:
-        unwritten += await session.fetch(
-            load("jobs/complete", schema),
-            {"ids": [lease.id for lease in completed], "tokens": [lease.token for lease in completed]},
-        )
-    if others:
-        unwritten += await session.fetch(
-            load("jobs/finish", schema),
-            {
-                "ids": [lease.id for lease, _ in others],
-                "tokens": [lease.token for lease, _ in others],
-                "states": [change.state for _, change in others],
-                "delays": [change.delay for _, change in others],
-                "refunds": [change.refund for _, change in others],
-                "errors": [change.error for _, change in others],
-            },
-        )
-    return {(job_id, token): busy for job_id, token, busy in unwritten if job_id is not None}
+Unwritten = dict[tuple[int, int], bool]
+"""Outcomes that were not written, by id and token: whether the row is merely busy, else the lease was lost."""
+
+
+async def complete(session: Session, schema: str, leases: Sequence[Lease]) -> Unwritten:
+    """Write successes."""
+    rows = await session.fetch(
+        load("jobs/complete", schema),
+        {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]},
+    )
+    return {(job_id, token): busy for job_id, token, busy in rows}
+
+
+async def finish(session: Session, schema: str, finished: Sequence[tuple[Lease, Change]]) -> Unwritten:
+    """Write all other outcomes."""
+    rows = await session.fetch(
+        load("jobs/finish", schema),
+        {
+            "ids": [lease.id for lease, _ in finished],
+            "tokens": [lease.token for lease, _ in finished],
+            "states": [change.state for _, change in finished],
+            "delays": [change.delay for _, change in finished],
+            "refunds": [change.refund for _, change in finished],
+            "errors": [change.error for _, change in finished],
+        },
+    )
+    return {(job_id, token): busy for job_id, token, busy in rows if job_id is not None}
 
 
 class Rescue(NamedTuple):
@@ -221,7 +225,7 @@ async def cleanup(session: Session, schema: str, *, retention: Mapping[str, time
 async def discarded(connection: Connection, schema: str, *, queue: str, limit: int) -> list[Job]:
     """List a queue's dead letters, the latest first."""
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/discarded", schema), {"queue": queue, "limit": limit})
+        await cursor.execute(load("jobs/discarded", schema), {"queue": queue, "limit": limit}, binary=True)
         rows = await cursor.fetchall()
     return [
         Job(*head, state=JobState(state), attempts=attempts, max_attempts=limit_, lease=timedelta(seconds=lease),
@@ -233,7 +237,9 @@ async def discarded(connection: Connection, schema: str, *, queue: str, limit: i
 async def replay(connection: Connection, schema: str, *, queue: str, ids: Sequence[int] | None) -> list[int]:
     """Put dead letters back; gives their ids."""
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/replay", schema), {"queue": queue, "ids": None if ids is None else list(ids)})
+        await cursor.execute(
+            load("jobs/replay", schema), {"queue": queue, "ids": None if ids is None else list(ids)}, binary=True
+        )
         row = await cursor.fetchone()
     assert row is not None
     return row[0]

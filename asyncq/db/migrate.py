@@ -86,6 +86,8 @@ async def migrate(dsn: str, *, schema: str = "asyncq") -> list[Migration]:
     name = sql.Identifier(checked_schema(schema))
     done: list[Migration] = []
     async with await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection:
+        # Whoever waited for the lock must see what the one before has done.
+        await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         for step in migrations():
             async with connection.transaction():
                 await connection.execute("set local search_path = pg_catalog, pg_temp")

@@ -14,6 +14,7 @@ running and its lease extended until the thread has ended.
 
 import asyncio
 import functools
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -52,7 +53,7 @@ AGAIN_SECONDS = 1.0
 class Run:
     """One attempt at one job: what is needed to run it, to end it and to write what came out."""
 
-    __slots__ = ("abandoned", "begun", "future", "interruption", "job", "lease", "task", "text", "timer")
+    __slots__ = ("abandoned", "begun", "future", "in_thread", "interruption", "job", "lease", "task", "text", "timer")
 
     def __init__(self, row: ClaimedRow, token: int, task: Task[..., Any]) -> None:
         self.lease = Lease(row.id, token, row.lease_seconds)
@@ -72,6 +73,7 @@ class Run:
         )
         self.interruption: Interruption | None = None
         self.begun = False
+        self.in_thread = isinstance(task, SyncTask)
         self.abandoned = False
         self.future: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -176,7 +178,7 @@ class Executor:
         if run.interruption is None or interruption is Interruption.LOST:
             run.interruption = interruption
             run.job.request_cancel()
-        if isinstance(run.task, SyncTask):
+        if run.in_thread:
             return
         # A task that has not run yet would never enter `_perform` if it were cancelled now; there it looks first.
         if run.begun and run.future is not None:
@@ -193,14 +195,18 @@ class Executor:
             args, kwargs = _loaded(run)
             if isinstance(run.task, SyncTask):
                 call = functools.partial(run.task.handler, *args, **kwargs)
-                await anyio.to_thread.run_sync(call, limiter=self._threads)
+                result: object = await anyio.to_thread.run_sync(call, limiter=self._threads)
+                if inspect.isawaitable(result):
+                    # A plain function around a coroutine function, as some decorators make it.
+                    run.in_thread = False
+                    await result
             else:
                 await run.task.handler(*args, **kwargs)  # type: ignore[misc]
         except BaseException as raised:  # noqa: BLE001 - a handler's SystemExit too is a failed attempt, nothing more
             error = raised
         try:
             self._end(run, error)
-        except Exception as bug:  # noqa: BLE001 - nobody awaits this task: the worker is told instead
+        except BaseException as bug:  # noqa: BLE001 - nobody awaits this task: the worker is told instead
             self.broken = bug
             self._freed()
         finally:

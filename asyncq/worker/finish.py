@@ -14,7 +14,7 @@ import psycopg
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import Lease
-from asyncq.outcome import Change
+from asyncq.outcome import COMPLETED, Change
 from asyncq.worker.wakeup import Trouble, Wakeup, logger
 
 __all__ = ["Finisher"]
@@ -76,7 +76,7 @@ class Finisher:
             if not self._pending:
                 await self._wakeup.sleep(self._busy_until - now if self._busy else None)
                 continue
-            batch = dict(islice(self._pending.items(), BATCH))
+            batch = self._next_batch()
             try:
                 await self._write(batch)
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
@@ -86,9 +86,20 @@ class Finisher:
             trouble.over()
             self._written()
 
+    def _next_batch(self) -> dict[Key, tuple[Lease, Change]]:
+        """Successes, or other outcomes: a batch is one statement, and is written or not as a whole."""
+        first = next(iter(self._pending.values()))
+        succeeded = first[1].state == COMPLETED
+        same = (item for item in self._pending.items() if (item[1][1].state == COMPLETED) is succeeded)
+        return dict(islice(same, BATCH))
+
     async def _write(self, batch: dict[Key, tuple[Lease, Change]]) -> None:
+        outcomes = list(batch.values())
         try:
-            unwritten = await jobs.finish(self._session, self._schema, list(batch.values()))
+            if outcomes[0][1].state == COMPLETED:
+                unwritten = await jobs.complete(self._session, self._schema, [lease for lease, _ in outcomes])
+            else:
+                unwritten = await jobs.finish(self._session, self._schema, outcomes)
         except (psycopg.DataError, UnicodeError):
             if len(batch) > 1:
                 # One text that this database cannot hold must not keep the others from being written.

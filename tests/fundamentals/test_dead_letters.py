@@ -2,10 +2,12 @@
 
 from datetime import timedelta
 
+import anyio
 import psycopg
 import pytest
 
-from asyncq import JobState, Queue
+from asyncq import JobState, Queue, Worker, WorkerOptions
+from tests.eventually import eventually
 from tests.fundamentals.conftest import Work
 
 Connection = psycopg.AsyncConnection
@@ -75,18 +77,13 @@ async def test_a_replay_rolled_back_changes_nothing(conn: Connection, tx_conn: C
     assert printed == []
 
 
-async def test_dead_letters_go_when_their_retention_is_over(conn: Connection, work: Work) -> None:
-    short = Queue("invoices", max_attempts=1, retention=timedelta(days=1))
+async def test_dead_letters_go_when_their_retention_is_over(conn: Connection, dsn: str, work: Work) -> None:
     await print_invoice.defer(conn, 1)
     await work(invoices)
     await conn.execute("update asyncq.jobs set finished_at = now() - interval '25 hours'")
 
-    from asyncq import Worker, WorkerOptions
-    from tests.eventually import eventually
-
-    import anyio
-
-    worker = Worker([short], conn.info.dsn + f" password={conn.info.password}", WorkerOptions(cleanup=timedelta(seconds=1)))
+    forgetful = Queue("invoices", retention=timedelta(days=1))
+    worker = Worker([forgetful], dsn, WorkerOptions(cleanup=timedelta(seconds=1)))
 
     async def gone() -> bool:
         return await invoices.discarded(conn) == []

@@ -2,10 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import psycopg
 import pytest
 
-from asyncq import Queue, current_job
+from asyncq import Queue, Worker, WorkerOptions, current_job
 from tests.fundamentals.conftest import Work
 
 Connection = psycopg.AsyncConnection
@@ -65,10 +66,6 @@ async def test_a_job_can_run_at_a_time_and_one_in_the_past_means_now(conn: Conne
 
 
 async def test_a_job_can_go_to_another_queue_whose_worker_knows_the_task(conn: Connection, dsn: str) -> None:
-    import anyio
-
-    from asyncq import Worker, WorkerOptions
-
     await resize.options(queue="urgent").defer(conn, "e")
     worker = Worker([urgent], dsn, WorkerOptions(burst=True), registry=[images])
     with anyio.fail_after(20):

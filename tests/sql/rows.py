@@ -9,11 +9,14 @@ from psycopg.rows import dict_row, tuple_row
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
+from asyncq.job import Lease
+from asyncq.outcome import Completed, Outcome, change
 
 __all__ = [
     "HOLDER",
     "claim",
     "count",
+    "finish",
     "ids",
     "insert",
     "job",
@@ -110,6 +113,20 @@ async def claim(
         token=token,
     )
     return [row.id for row in found.rows]
+
+
+async def finish(session: Session, *outcomes: tuple[int, int, Outcome]) -> jobs.Unwritten:
+    """Write outcomes of (id, token), as a worker does: successes, and then the others."""
+    succeeded = [Lease(job_id, token, 60) for job_id, token, outcome in outcomes if outcome == Completed()]
+    others = [
+        (Lease(job_id, token, 60), change(outcome)) for job_id, token, outcome in outcomes if outcome != Completed()
+    ]
+    unwritten: jobs.Unwritten = {}
+    if succeeded:
+        unwritten |= await jobs.complete(session, "asyncq", succeeded)
+    if others:
+        unwritten |= await jobs.finish(session, "asyncq", others)
+    return unwritten
 
 
 async def notifications(conn: Connection) -> list[tuple[str, str]]:

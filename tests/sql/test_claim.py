@@ -10,6 +10,7 @@ from psycopg import sql
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session, address_of
+from asyncq.db.migrate import migrate
 from tests.servers import Postgres, majors
 from tests.sql.rows import HOLDER, claim, ids, insert, job, rows, value
 
@@ -20,11 +21,11 @@ LONG_PAST = sql.SQL("now() - interval '2 hours'")
 FUTURE = sql.SQL("now() + interval '1 hour'")
 
 
-async def test_takes_nothing_from_an_empty_table_and_still_says_when_it_looked(session: Session, conn: Connection) -> None:
+async def test_takes_nothing_from_an_empty_table_and_still_says_when_it_looked(
+    session: Session, conn: Connection
+) -> None:
     before = await value(conn, "select clock_timestamp()")
-    found = await jobs.claim(
-        session, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1
-    )
+    found = await jobs.claim(session, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1)
     assert list(found.rows) == []
     assert before <= found.looked_at <= await value(conn, "select clock_timestamp()")
 
@@ -129,12 +130,12 @@ async def test_counts_the_attempt_and_notes_holder_token_and_lease(session: Sess
 
 
 async def test_gives_the_whole_job(session: Session, conn: Connection) -> None:
-    job_id = await insert(conn, args='{"a": [1, "ü", null]}', priority=3, max_attempts=7, lease_seconds=0.5, run_at=PAST)
+    job_id = await insert(
+        conn, args='{"a": [1, "ü", null]}', priority=3, max_attempts=7, lease_seconds=0.5, run_at=PAST
+    )
     before = await job(conn, job_id)
     assert before is not None
-    found = await jobs.claim(
-        session, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1
-    )
+    found = await jobs.claim(session, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1)
     assert list(found.rows) == [
         jobs.ClaimedRow(
             looked_at=found.looked_at,
@@ -152,7 +153,9 @@ async def test_gives_the_whole_job(session: Session, conn: Connection) -> None:
     ]
 
 
-async def test_two_claims_at_once_never_take_the_same_row(session: Session, other_session: Session, conn: Connection) -> None:
+async def test_two_claims_at_once_never_take_the_same_row(
+    session: Session, other_session: Session, conn: Connection
+) -> None:
     await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 't' from generate_series(1, 600)")
     taken: list[int] = []
 
@@ -167,7 +170,9 @@ async def test_two_claims_at_once_never_take_the_same_row(session: Session, othe
     assert await value(conn, "select max(attempts) from asyncq.jobs") == 1
 
 
-async def test_skips_rows_that_an_open_transaction_holds(session: Session, conn: Connection, tx_conn: Connection) -> None:
+async def test_skips_rows_that_an_open_transaction_holds(
+    session: Session, conn: Connection, tx_conn: Connection
+) -> None:
     held, free = await insert(conn), await insert(conn)
     await tx_conn.execute("select 1 from asyncq.jobs where id = %s for update", (held,))
     with anyio.fail_after(5):
@@ -201,9 +206,7 @@ async def test_times_that_python_cannot_hold_break_nothing(session: Session, con
     far_created = await insert(conn, created_at="200000-01-01 00:00+00")
     parked = await insert(conn, run_at="infinity", priority=9)
     far = await insert(conn, run_at="200000-01-01 00:00+00", priority=9)
-    found = await jobs.claim(
-        session, "asyncq", slots={"q": 10}, free=10, tasks=["t"], here=[], worker=HOLDER, token=1
-    )
+    found = await jobs.claim(session, "asyncq", slots={"q": 10}, free=10, tasks=["t"], here=[], worker=HOLDER, token=1)
     # The first two are equally early for Python.
     assert {row.id for row in found.rows} == {beginning, before_christ, far_created}
     assert found.rows[2].id == far_created
@@ -278,17 +281,13 @@ async def shadowed(conn: Connection, dsn: str) -> AsyncGenerator[Session]:
 
 async def test_look_alikes_in_the_search_path_are_not_used(shadowed: Session, conn: Connection) -> None:
     job_id = await insert(conn, lease_seconds=30)
-    found = await jobs.claim(
-        shadowed, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1
-    )
+    found = await jobs.claim(shadowed, "asyncq", slots={"q": 1}, free=1, tasks=["t"], here=[], worker=HOLDER, token=1)
     assert [row.id for row in found.rows] == [job_id]
     assert found.looked_at > datetime(2024, 1, 1, tzinfo=UTC)
     assert await value(conn, "select leased_until - attempted_at from asyncq.jobs") == timedelta(seconds=30)
 
 
 async def test_a_second_schema_is_another_world(conn: Connection, dsn: str, session: Session) -> None:
-    from asyncq.db.migrate import migrate
-
     await migrate(dsn, schema="second")
     mine = await insert(conn)
     theirs = await value(conn, "insert into second.jobs (queue, task) values ('q', 't') returning id + 1000")

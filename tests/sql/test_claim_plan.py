@@ -47,14 +47,22 @@ def buffers(plan: Plan) -> int:
 async def explained(conn: psycopg.AsyncConnection[Any], **values: Any) -> Plan:
     """Run the claim as a worker does, prepared and with the worker's settings, and give its plan."""
     text = load("jobs/claim", "asyncq")
-    assert list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text))) == ["queues", "slots", "tasks", "here", "free", "worker", "token"]
-    for number, (name, kind) in enumerate(PARAMS.items(), start=1):
+    assert list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text))) == [
+        "queues",
+        "slots",
+        "tasks",
+        "here",
+        "free",
+        "worker",
+        "token",
+    ]
+    for number, name in enumerate(PARAMS, start=1):
         text = text.replace(f"%({name})s", f"${number}")
     await conn.execute("deallocate all")
     kinds = ", ".join(PARAMS.values())
     await conn.execute(f"prepare claim ({kinds}) as {text}".encode())
     statement = sql.SQL("explain (analyze, buffers, format json) execute claim ({})").format(
-        sql.SQL(", ").join(sql.Literal(values[name]) + sql.SQL("::" + kind) for name, kind in PARAMS.items())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        sql.SQL(", ").join(sql.Literal(values[name]) + sql.SQL("::" + kind) for name, kind in PARAMS.items())  # type: ignore[arg-type]
     )
     row = await (await conn.execute(statement)).fetchone()
     assert row is not None

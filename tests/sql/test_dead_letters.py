@@ -1,6 +1,7 @@
 """Dead letters: listing them, and putting them back within the caller's transaction."""
 
 from datetime import timedelta
+from typing import Any
 
 import anyio
 import psycopg
@@ -48,7 +49,12 @@ async def test_gives_the_row_as_a_job(conn: Connection) -> None:
     assert row is not None
     [found] = await queue.discarded(conn)
     assert (found.id, found.queue, found.task, found.priority) == (job_id, "q", "t", -3)
-    assert (found.args, found.state, found.attempts, found.max_attempts) == ({"a": [1, "ü"]}, JobState.DISCARDED, 10, 10)
+    assert (found.args, found.state, found.attempts, found.max_attempts) == (
+        {"a": [1, "ü"]},
+        JobState.DISCARDED,
+        10,
+        10,
+    )
     assert (found.lease, found.last_error) == (timedelta(seconds=2.5), "ValueError: x")
     for time in ("run_at", "created_at", "attempted_at", "finished_at"):
         assert getattr(found, time) == row[time]
@@ -71,9 +77,9 @@ async def test_lists_whatever_the_sessions_date_style(conn: Connection, style: s
 
 
 @pytest.mark.parametrize("limit", [0, -1, 100_001, True, 1.0, "5", None])
-async def test_refuses_a_wrong_limit_before_any_sql(tx_conn: Connection, limit: object) -> None:
+async def test_refuses_a_wrong_limit_before_any_sql(tx_conn: Connection, limit: Any) -> None:
     with pytest.raises(InvalidArgsError, match="limit"):
-        await queue.discarded(tx_conn, limit=limit)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await queue.discarded(tx_conn, limit=limit)
     assert tx_conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
@@ -119,9 +125,9 @@ async def test_replay_belongs_to_the_callers_transaction(tx_conn: Connection, co
 
 
 @pytest.mark.parametrize("wrong", ["123", [True], ["1"], [0], [-1], [2**63], [1.0], [None]])
-async def test_replay_refuses_what_is_no_id_before_any_sql(tx_conn: Connection, wrong: object) -> None:
+async def test_replay_refuses_what_is_no_id_before_any_sql(tx_conn: Connection, wrong: Any) -> None:
     with pytest.raises(InvalidArgsError, match="ids"):
-        await queue.replay(tx_conn, wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await queue.replay(tx_conn, wrong)
     assert tx_conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 

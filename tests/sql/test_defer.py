@@ -1,4 +1,4 @@
-"""Deferring on the caller's connection: the job shares the fate of the caller's transaction, and nothing else changes."""
+"""Deferring on the caller's connection: the job shares the transaction's fate, and nothing else changes."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -64,21 +64,27 @@ async def test_rollback_brings_neither(orders: Connection, tx_conn: Connection) 
 
 
 async def test_an_exception_after_the_defer_brings_neither(orders: Connection, dsn: str) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fails() -> None:
         async with await psycopg.AsyncConnection.connect(dsn) as conn:
             await conn.execute("insert into orders values (1)")
             await send.defer(conn, 1)
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fails()
     assert await both(orders) == (0, 0)
 
 
 async def test_a_savepoint_rolled_back_takes_its_jobs_and_no_others(orders: Connection, tx_conn: Connection) -> None:
-    await send.defer(tx_conn, 1)
-    with pytest.raises(ZeroDivisionError):
+    async def fails() -> None:
         async with tx_conn.transaction():
             await tx_conn.execute("insert into orders values (2)")
             await send.defer(tx_conn, 2)
             raise ZeroDivisionError
+
+    await send.defer(tx_conn, 1)
+    with pytest.raises(ZeroDivisionError):
+        await fails()
     await tx_conn.commit()
     assert await both(orders) == (0, 1)
     assert await value(orders, "select args from asyncq.jobs") == {"user_id": 1}
@@ -547,34 +553,39 @@ async def test_a_serializable_transaction_fails_and_succeeds_as_a_whole(dsn: str
 @pytest.mark.parametrize("autocommit", [False, True])
 async def test_in_a_pipeline(dsn: str, conn: Connection, *, autocommit: bool) -> None:
     with anyio.fail_after(20):
-        async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller:
-            async with caller.pipeline():
-                await caller.execute("create table orders (id int)")
-                found = await use_all(caller)
-                await caller.execute("insert into orders values (1)")
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller, caller.pipeline():
+            await caller.execute("create table orders (id int)")
+            found = await use_all(caller)
+            await caller.execute("insert into orders values (1)")
     assert found == sorted(set(found))
     assert await both(conn) == (1, len(found))
 
 
 async def test_in_a_transaction_within_a_pipeline(dsn: str, conn: Connection) -> None:
+    async def fails(caller: Connection) -> None:
+        async with caller.transaction():
+            await use_all(caller)
+            raise ZeroDivisionError
+
     with anyio.fail_after(20):
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as caller, caller.pipeline():
             with pytest.raises(ZeroDivisionError):
-                async with caller.transaction():
-                    await use_all(caller)
-                    raise ZeroDivisionError
+                await fails(caller)
             async with caller.transaction():
                 await send.defer(caller, 1)
     assert await count(conn) == 1
 
 
 async def test_an_earlier_error_in_a_pipeline_comes_out_as_it_is(dsn: str, conn: Connection) -> None:
+    async def fails(caller: Connection) -> None:
+        async with caller.pipeline():
+            await caller.execute("select * from no_such_table")
+            await send.defer(caller, 1)
+
     with anyio.fail_after(20):
         async with await psycopg.AsyncConnection.connect(dsn) as caller:
             with pytest.raises(errors.UndefinedTable, match="no_such_table"):
-                async with caller.pipeline():
-                    await caller.execute("select * from no_such_table")
-                    await send.defer(caller, 1)
+                await fails(caller)
             await caller.rollback()
             await send.defer(caller, 2)
     assert await value(conn, "select array_agg(args->'user_id') from asyncq.jobs") == [2]

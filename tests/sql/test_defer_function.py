@@ -9,7 +9,7 @@ from psycopg import errors
 from asyncq.db.connection import Session
 from asyncq.db.migrate import migrate
 from tests.servers import majors
-from tests.sql.rows import claim, count, insert, job, value
+from tests.sql.rows import claim, count, insert, job, notifications, value
 
 Connection = psycopg.AsyncConnection
 
@@ -66,7 +66,13 @@ async def test_one_call_for_each_row_of_a_query(conn: Connection) -> None:
     await conn.execute(
         "select asyncq.defer('t', jsonb_build_object('n', n), priority => n) from generate_series(1, 5) n"
     )
-    assert await value(conn, "select array_agg((args->>'n')::int order by priority) from asyncq.jobs") == [1, 2, 3, 4, 5]
+    assert await value(conn, "select array_agg((args->>'n')::int order by priority) from asyncq.jobs") == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +109,6 @@ async def test_what_cannot_be_run_is_refused(
 @majors(12, 18)
 @pytest.mark.parametrize("path", ["shadow, pg_catalog, asyncq", "shadow, asyncq", "", "pg_catalog"])
 async def test_look_alikes_in_the_search_path_are_not_used(conn: Connection, listening: Connection, path: str) -> None:
-    from tests.sql.rows import notifications
-
     await conn.execute("""
         create schema shadow;
         create table shadow.jobs (like asyncq.jobs);

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from asyncq import InvalidArgsError, Queue, TaskArgs
+from asyncq import InvalidArgsError, Queue
 from asyncq.task import BATCH_CHARACTERS, BATCH_ITEMS
 from tests.sql.rows import count, rows, value
 
@@ -51,9 +51,7 @@ async def test_no_jobs_are_no_sql_in_an_aborted_transaction_either(tx_conn: Conn
 
 @pytest.mark.parametrize("many", [1, 2, BATCH_ITEMS - 1, BATCH_ITEMS, BATCH_ITEMS + 1, 5_000])
 @pytest.mark.parametrize("autocommit", [False, True])
-async def test_ids_come_in_the_order_of_the_calls(
-    conn: Connection, dsn: str, many: int, *, autocommit: bool
-) -> None:
+async def test_ids_come_in_the_order_of_the_calls(conn: Connection, dsn: str, many: int, *, autocommit: bool) -> None:
     # The order is not that of any column.
     wanted = [(each * 7_919) % many for each in range(many)]
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller:
@@ -67,7 +65,9 @@ async def test_options_hold_for_all(conn: Connection) -> None:
     at = datetime(2040, 1, 1, tzinfo=UTC)
     bound = number.options(priority=5, queue="elsewhere", run_at=at, max_attempts=1)
     await bound.defer_many(conn, [number.args(n) for n in range(BATCH_ITEMS + 1)])
-    kinds = await rows(conn, "select distinct queue, task, priority, run_at, max_attempts, lease_seconds from asyncq.jobs")
+    kinds = await rows(
+        conn, "select distinct queue, task, priority, run_at, max_attempts, lease_seconds from asyncq.jobs"
+    )
     assert kinds == [("elsewhere", "number", 5, at, 1, 60.0)]
 
 
@@ -90,7 +90,7 @@ async def test_large_arguments_are_split_by_their_size(conn: Connection) -> None
     assert await value(conn, "select min(length(args->>'text')) from asyncq.jobs") == len(text)
 
 
-def failing(after: int, error: Exception | None = None) -> Iterator[TaskArgs[Any]]:
+def failing(after: int, error: Exception | None = None) -> Iterator[Any]:
     """Calls that end with an error, or with the arguments of another task."""
     for n in range(after):
         yield number.args(n)
@@ -157,14 +157,14 @@ async def test_a_hundred_thousand_jobs_go_in_as_a_whole(conn: Connection, tx_con
     assert await count(conn) == 0
     await tx_conn.commit()
     assert len(ids) == len(set(ids)) == await count(conn) == 100_000
-    assert await value(
-        conn, "select bool_and((args->>'n')::int = place) from (select args, row_number() over (order by id) - 1 as place from asyncq.jobs) j"
-    ) is True
+    in_order = """
+        select bool_and((args->>'n')::int = place)
+        from (select args, row_number() over (order by id) - 1 as place from asyncq.jobs) j
+    """
+    assert await value(conn, in_order) is True
 
 
-async def test_memory_does_not_grow_with_the_number_of_jobs(
-    conn: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_does_not_grow_with_the_number_of_jobs(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncq.task.BATCH_ITEMS", 100)
     text = "x" * 1_000
     await number.defer_many(conn, [number.args(0)])

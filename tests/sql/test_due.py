@@ -14,13 +14,13 @@ from tests.sql.rows import insert, value
 Connection = psycopg.AsyncConnection
 
 
-def after(seconds: int) -> sql.SQL:
-    return sql.SQL("now() + interval '{}'").format(sql.SQL(f"{seconds} seconds"))  # pyright: ignore[reportArgumentType, reportReturnType]
+def after(seconds: int) -> sql.Composed:
+    return sql.SQL("now() + make_interval(secs => {})").format(sql.Literal(seconds))
 
 
 async def due(session: Session, conn: Connection, *queues: str, looked_at: datetime | None = None) -> dict[str, float]:
-    looked_at = looked_at or await value(conn, "select now()")
-    return await jobs.due(session, "asyncq", queues=queues, looked_at=looked_at)
+    since: datetime = looked_at or await value(conn, "select now()")
+    return await jobs.due(session, "asyncq", queues=queues, looked_at=since)
 
 
 async def test_gives_the_earliest_of_each_queue_over_all_priorities(session: Session, conn: Connection) -> None:

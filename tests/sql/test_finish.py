@@ -19,21 +19,14 @@ from asyncq.outcome import (
     Released,
     Retried,
     Snoozed,
-    change,
 )
-from tests.sql.rows import claim, count, ids, insert, job, running, value
+from tests.sql.rows import claim, count, finish, ids, insert, job, running, value
 
 Connection = psycopg.AsyncConnection
 
 LOST, BUSY = False, True
 
 TOKEN = 77
-
-
-async def finish(session: Session, *outcomes: tuple[int, int, Outcome]) -> dict[tuple[int, int], bool]:
-    return await jobs.finish(
-        session, "asyncq", [(Lease(job_id, token, 60), change(outcome)) for job_id, token, outcome in outcomes]
-    )
 
 
 async def test_success_deletes_the_row(session: Session, conn: Connection) -> None:
@@ -63,7 +56,9 @@ async def test_a_snooze_gives_the_attempt_back_and_keeps_the_last_error(session:
     assert row["run_at"] > await value(conn, "select now() + interval '59 minutes'")
 
 
-async def test_a_release_gives_the_attempt_back_and_keeps_the_place_in_the_line(session: Session, conn: Connection) -> None:
+async def test_a_release_gives_the_attempt_back_and_keeps_the_place_in_the_line(
+    session: Session, conn: Connection
+) -> None:
     job_id = await running(conn, TOKEN, attempts=1, run_at=sql.SQL("'2024-01-01 00:00+00'"), last_error="earlier")
     before = await job(conn, job_id)
     assert before is not None
@@ -97,7 +92,9 @@ async def test_an_ended_job_is_kept_with_its_reason_and_time(
     assert await claim(session) == []
 
 
-@pytest.mark.parametrize("outcome", [Completed(), Retried(0.0, "e"), Snoozed(0.0), Released(), Cancelled("r"), Discarded("e")])
+@pytest.mark.parametrize(
+    "outcome", [Completed(), Retried(0.0, "e"), Snoozed(0.0), Released(), Cancelled("r"), Discarded("e")]
+)
 async def test_an_outcome_under_another_token_is_lost_and_changes_nothing(
     session: Session, conn: Connection, outcome: Outcome
 ) -> None:
@@ -125,7 +122,9 @@ async def test_the_worker_that_holds_the_new_claim_cannot_finish_it_with_the_old
     assert await ids(conn, "running") == [taken_again]
 
 
-async def test_both_tokens_of_one_job_in_one_batch_write_only_the_present_one(session: Session, conn: Connection) -> None:
+async def test_both_tokens_of_one_job_in_one_batch_write_only_the_present_one(
+    session: Session, conn: Connection
+) -> None:
     job_id = await running(conn, 2, attempts=2)
     unwritten = await finish(session, (job_id, 1, Completed()), (job_id, 2, Retried(0.0, "failed")))
     assert unwritten == {(job_id, 1): LOST}
@@ -160,11 +159,14 @@ async def test_many_outcomes_of_every_kind_in_one_batch(session: Session, conn: 
 
 async def test_an_empty_batch_does_nothing(session: Session, conn: Connection) -> None:
     await running(conn, TOKEN)
-    assert await finish(session) == {}
+    assert await jobs.finish(session, "asyncq", []) == {}
+    assert await jobs.complete(session, "asyncq", []) == {}
     assert await count(conn) == 1
 
 
-async def test_a_heartbeat_just_before_does_not_make_it_lost(session: Session, conn: Connection, tx_conn: Connection) -> None:
+async def test_a_heartbeat_just_before_does_not_make_it_lost(
+    session: Session, conn: Connection, tx_conn: Connection
+) -> None:
     job_id = await running(conn, TOKEN)
     await tx_conn.execute("update asyncq.jobs set leased_until = now() + interval '1 minute' where id = %s", (job_id,))
     assert await finish(session, (job_id, TOKEN, Completed())) == {(job_id, TOKEN): BUSY}
@@ -177,7 +179,21 @@ async def test_a_delay_of_centuries_is_no_error(session: Session, conn: Connecti
     await jobs.finish(
         session, "asyncq", [(Lease(job_id, TOKEN, 60), Change("available", delay=36_500 * 86_400.0, error="e"))]
     )
-    assert await value(conn, "select extract(year from run_at - now()) >= 0 and run_at > now() from asyncq.jobs") is True
+    assert (
+        await value(conn, "select extract(year from run_at - now()) >= 0 and run_at > now() from asyncq.jobs") is True
+    )
+
+
+async def test_what_the_database_refuses_leaves_the_whole_batch_unwritten(session: Session, conn: Connection) -> None:
+    """The batch comes again, one by one; what was written already would then be taken for lost."""
+    first, refused = await running(conn, TOKEN), await running(conn, TOKEN)
+    batch = [
+        (Lease(first, TOKEN, 60), Change("discarded", error="fine")),
+        (Lease(refused, TOKEN, 60), Change("discarded", error="NUL \x00")),
+    ]
+    with pytest.raises((psycopg.DataError, ValueError)):
+        await jobs.finish(session, "asyncq", batch)
+    assert await ids(conn, "running") == [first, refused]
 
 
 async def test_a_state_that_is_none_is_refused(session: Session, conn: Connection) -> None:

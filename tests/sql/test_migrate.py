@@ -62,12 +62,16 @@ async def catalog(conn: Connection, schema: str) -> dict[str, list[tuple[Any, ..
         ),
         "rights": await rows(
             conn,
-            "select relname, relacl::text from pg_class where relnamespace = %s::regnamespace and relkind = 'r' order by 1",
+            "select relname, relacl::text from pg_class"
+            " where relnamespace = %s::regnamespace and relkind = 'r' order by 1",
             schema,
         ),
     }
     return {
-        what: [tuple(re.sub(rf'"?\b{schema}\b"?\.', ".", each) if isinstance(each, str) else each for each in row) for row in all_of]
+        what: [
+            tuple(re.sub(rf'"?\b{schema}\b"?\.', ".", each) if isinstance(each, str) else each for each in row)
+            for row in all_of
+        ]
         for what, all_of in found.items()
     }
 
@@ -120,7 +124,9 @@ async def test_killed_in_the_middle_it_leaves_nothing_and_the_next_completes(emp
     async with anyio.create_task_group() as group:
         group.start_soon(killed)
         await eventually(stands, describe="the migration stands in the middle")
-        await bare.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'to be killed'")
+        await bare.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'to be killed'"
+        )
     await bare.execute("drop event trigger hold; select pg_advisory_unlock(1, 1)")
     assert await value(bare, "select count(*) from pg_namespace where nspname = 'asyncq'") == 0
     assert [step.version for step in await migrate(empty_dsn)] == EVERYTHING
@@ -225,9 +231,7 @@ def role(postgres: Postgres) -> Generator[str]:
     postgres.execute("drop role if exists plain")
 
 
-async def test_a_schema_made_beforehand_for_a_role_that_may_not_create_one(
-    postgres: Postgres, role: str
-) -> None:
+async def test_a_schema_made_beforehand_for_a_role_that_may_not_create_one(postgres: Postgres, role: str) -> None:
     dsn = postgres.create_database(migrated=False)
     plain = with_options(dsn, user=role, password=role)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as owner:
@@ -238,7 +242,9 @@ async def test_a_schema_made_beforehand_for_a_role_that_may_not_create_one(
         assert [step.version for step in await migrate(plain)] == EVERYTHING
         assert await migrate(plain) == []
         assert await missing(plain) == []
-        assert await value(owner, "select array_agg(distinct tableowner::text) from pg_tables where schemaname = 'asyncq'") == ["plain"]
+        assert await value(
+            owner, "select array_agg(distinct tableowner::text) from pg_tables where schemaname = 'asyncq'"
+        ) == ["plain"]
     postgres.drop_database(dsn)
 
 
@@ -282,7 +288,10 @@ async def test_check_refuses_a_schema_that_lacks_a_step(conn: Connection) -> Non
     ],
 )
 async def test_check_refuses_a_schema_that_wants_a_newer_release(
-    conn: Connection, oldest: str, release: str, fits: bool  # noqa: FBT001
+    conn: Connection,
+    oldest: str,
+    release: str,
+    fits: bool,  # noqa: FBT001
 ) -> None:
     await conn.execute(
         "insert into asyncq.migrations (version, name, oldest_release) values (9999, 'of the future', %s)", (oldest,)

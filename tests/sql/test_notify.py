@@ -10,9 +10,9 @@ from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.db.migrate import migrate
 from asyncq.job import Lease
-from asyncq.outcome import Cancelled, Completed, Discarded, Released, Retried, change
+from asyncq.outcome import Cancelled, Completed, Discarded, Outcome, Released, Retried
 from tests.servers import majors
-from tests.sql.rows import claim, job, notifications, running, value
+from tests.sql.rows import claim, finish, job, notifications, running, value
 
 Connection = psycopg.AsyncConnection
 
@@ -81,17 +81,15 @@ async def test_what_becomes_available_again_wakes_and_what_ends_does_not(
 ) -> None:
     ended = [await running(conn, 1, queue="ended") for _ in range(3)]
     waits = [await running(conn, 1, queue=queue) for queue in ("a", "a", "b")]
-    outcomes = [Completed(), Cancelled("c"), Discarded("d"), Retried(1.0, "e"), Released(), Released()]
-    finished = [
-        (Lease(job_id, 1, 60), change(outcome)) for job_id, outcome in zip([*ended, *waits], outcomes, strict=True)
-    ]
-    assert await jobs.finish(session, "asyncq", finished) == {}
+    outcomes: list[Outcome] = [Completed(), Cancelled("c"), Discarded("d"), Retried(1.0, "e"), Released(), Released()]
+    finished = [(job_id, 1, outcome) for job_id, outcome in zip([*ended, *waits], outcomes, strict=True)]
+    assert await finish(session, *finished) == {}
     assert sorted(await notifications(listening)) == [("asyncq", "a"), ("asyncq", "b")]
 
 
 async def test_a_lost_outcome_wakes_nobody(session: Session, conn: Connection, listening: Connection) -> None:
     job_id = await running(conn, 1)
-    await jobs.finish(session, "asyncq", [(Lease(job_id, 2, 60), change(Released()))])
+    assert await finish(session, (job_id, 2, Released())) == {(job_id, 2): False}
     assert await notifications(listening) == []
 
 

@@ -9,12 +9,13 @@ from psycopg import sql
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
+from asyncq.db.migrate import migrate
 from asyncq.db.statements import load
 from asyncq.job import JobState, Lease
-from asyncq.outcome import Change
+from asyncq.outcome import Completed, Released
 from tests.eventually import eventually
 from tests.servers import majors
-from tests.sql.rows import HOLDER, claim, ids, insert, job, running, value
+from tests.sql.rows import HOLDER, claim, finish, ids, insert, job, running, value
 
 Connection = psycopg.AsyncConnection
 
@@ -75,7 +76,9 @@ async def test_leaves_what_is_held_and_says_when_the_next_lease_ends(session: Se
     assert await ids(conn, "running") == [soon, later]
 
 
-async def test_leaves_other_states_alone_and_has_no_next_time_when_nothing_runs(session: Session, conn: Connection) -> None:
+async def test_leaves_other_states_alone_and_has_no_next_time_when_nothing_runs(
+    session: Session, conn: Connection
+) -> None:
     await insert(conn)
     await insert(conn, state="discarded", finished_at=EXPIRED)
     found = await rescue(session)
@@ -102,8 +105,6 @@ async def test_one_rescues_at_a_time(session: Session, other_session: Session, c
 async def test_another_schema_of_the_same_database_is_no_rival(
     session: Session, other_session: Session, conn: Connection, dsn: str
 ) -> None:
-    from asyncq.db.migrate import migrate
-
     await migrate(dsn, schema="second")
     job_id = await running(conn, TOKEN, leased_until=EXPIRED)
     async with await psycopg.AsyncConnection.connect(dsn) as first:
@@ -112,18 +113,22 @@ async def test_another_schema_of_the_same_database_is_no_rival(
         await first.rollback()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "delete from asyncq.jobs where id = %s",
-        "update asyncq.jobs set leased_until = now() + interval '1 minute' where id = %s",
-        "update asyncq.jobs set lease_token = 99, locked_by = 'other', attempts = attempts + 1,"
-        " leased_until = now() + interval '1 minute' where id = %s",
-        "update asyncq.jobs set state = 'available', lease_token = null, locked_by = null, leased_until = null"
-        " where id = %s",
-    ],
-    ids=["finished", "extended", "claimed again", "released"],
-)
+CHANGES = {
+    "finished": "delete from asyncq.jobs where id = %s",
+    "extended": "update asyncq.jobs set leased_until = now() + interval '1 minute' where id = %s",
+    "claimed again": """
+        update asyncq.jobs
+        set lease_token = 99, locked_by = 'other', attempts = attempts + 1, leased_until = now() + interval '1 minute'
+        where id = %s
+    """,
+    "released": """
+        update asyncq.jobs set state = 'available', lease_token = null, locked_by = null, leased_until = null
+        where id = %s
+    """,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_what_changes_in_the_meantime_stays_as_it_is(
     session: Session, conn: Connection, tx_conn: Connection, change: str
 ) -> None:
@@ -175,7 +180,8 @@ async def test_whoever_was_rescued_can_neither_beat_nor_finish(session: Session,
     before = await job(conn, job_id)
     lease = Lease(job_id, TOKEN, 60)
     assert await jobs.heartbeat(session, "asyncq", [lease]) == {job_id: False}
-    assert await jobs.finish(session, "asyncq", [(lease, Change("completed"))]) == {(job_id, TOKEN): False}
+    assert await finish(session, (job_id, TOKEN, Completed())) == {(job_id, TOKEN): False}
+    assert await finish(session, (job_id, TOKEN, Released())) == {(job_id, TOKEN): False}
     assert await job(conn, job_id) == before
 
 

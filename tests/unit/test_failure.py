@@ -36,58 +36,58 @@ class Evil(str):
     def __str__(self) -> str:
         return self
 
-    replace = encode = splitlines = __getitem__ = __format__ = __add__ = __len__  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+    replace = encode = splitlines = __getitem__ = __format__ = __add__ = __len__  # type: ignore[assignment]
 
 
-class StrRaises(Exception):
+class StrRaisesError(Exception):
     def __str__(self) -> str:
         raise ZeroDivisionError
 
     __repr__ = __str__
 
 
-class StrExits(Exception):
+class StrExitsError(Exception):
     def __str__(self) -> str:
         raise SystemExit
 
     __repr__ = __str__
 
 
-class StrIsNone(Exception):
+class StrIsNoneError(Exception):
     def __str__(self) -> str:
-        return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+        return None  # type: ignore[return-value]  # noqa: PLE0307 - that is the point
 
 
-class StrIsEvil(Exception):
+class StrIsEvilError(Exception):
     def __str__(self) -> str:
         return Evil("evil text")
 
 
-class TracebackRaises(Exception):
+class TracebackRaisesError(Exception):
     @property
     def __traceback__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise ZeroDivisionError
 
 
-class CauseRaises(Exception):
+class CauseRaisesError(Exception):
     @property
     def __cause__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise ZeroDivisionError
 
 
-class CauseExits(Exception):
+class CauseExitsError(Exception):
     @property
     def __cause__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise SystemExit
 
 
-class CauseIsNoException(Exception):
+class CauseIsNoneError(Exception):
     @property
     def __cause__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return "a string"
 
 
-class NotesRaise(Exception):
+class NotesRaiseError(Exception):
     @property
     def __notes__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise SystemExit
@@ -95,7 +95,7 @@ class NotesRaise(Exception):
 
 def with_notes(*notes: object) -> BaseException:
     error = ValueError("noted")
-    error.__notes__ = notes  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    error.__notes__ = notes  # type: ignore[assignment]
     return error
 
 
@@ -121,7 +121,7 @@ def a_chain(length: int, attribute: str) -> BaseException:
 
 
 def nested(depth: int) -> BaseException:
-    error: Exception = ValueError("innermost")
+    error: Any = ValueError("innermost")
     for _ in range(depth):
         error = ExceptionGroup("group", [error, KeyError("beside")])
     return error
@@ -139,18 +139,18 @@ def recursion() -> BaseException:
 
 
 FIGHTERS: dict[str, Callable[[], BaseException]] = {
-    "its text raises": StrRaises,
-    "its text exits": StrExits,
-    "its text is no text": StrIsNone,
-    "its text is a subclass of str": StrIsEvil,
+    "its text raises": StrRaisesError,
+    "its text exits": StrExitsError,
+    "its text is no text": StrIsNoneError,
+    "its text is a subclass of str": StrIsEvilError,
     "its argument is a subclass of str": lambda: ValueError(Evil("x")),
-    "its argument's text raises": lambda: ValueError(StrRaises()),
-    "its traceback raises": TracebackRaises,
-    "its cause raises": CauseRaises,
-    "its cause exits": CauseExits,
-    "its cause is no exception": CauseIsNoException,
-    "its notes raise": NotesRaise,
-    "notes that are none": lambda: with_notes(None, 5, StrRaises()),
+    "its argument's text raises": lambda: ValueError(StrRaisesError()),
+    "its traceback raises": TracebackRaisesError,
+    "its cause raises": CauseRaisesError,
+    "its cause exits": CauseExitsError,
+    "its cause is no exception": CauseIsNoneError,
+    "its notes raise": NotesRaiseError,
+    "notes that are none": lambda: with_notes(None, 5, StrRaisesError()),
     "notes of 5 MB": lambda: with_notes(*["x" * 500_000] * 10),
     "a hundred thousand notes": lambda: with_notes(*["note"] * 100_000),
     "a circle of causes": a_circle,
@@ -167,7 +167,9 @@ FIGHTERS: dict[str, Callable[[], BaseException]] = {
     "a lone surrogate": lambda: ValueError("a\udfffb"),
     "a group of a thousand": lambda: ExceptionGroup("many", [ValueError("x" * 100_000)] * 1_000),
     "groups within groups": lambda: nested(5_000),
-    "a group of fighters": lambda: ExceptionGroup("g", [StrRaises(), StrIsNone(), NotesRaise(), a_circle()]),  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    "a group of fighters": lambda: BaseExceptionGroup(
+        "g", [StrRaisesError(), StrIsNoneError(), NotesRaiseError(), a_circle()]
+    ),
     "endless recursion": recursion,
     "an exit": lambda: SystemExit(3),
     "an interrupt": KeyboardInterrupt,
@@ -177,7 +179,8 @@ FIGHTERS: dict[str, Callable[[], BaseException]] = {
 @pytest.mark.parametrize("make", FIGHTERS.values(), ids=FIGHTERS)
 @pytest.mark.parametrize("with_traceback", [False, True])
 def test_always_gives_bounded_text_that_can_be_stored(
-    make: Callable[[], BaseException], with_traceback: bool  # noqa: FBT001
+    make: Callable[[], BaseException],
+    with_traceback: bool,  # noqa: FBT001
 ) -> None:
     error = raised(make) if with_traceback else make()
     began = time.perf_counter()
@@ -217,12 +220,12 @@ def test_a_long_chain_keeps_the_latest_failures() -> None:
 
 
 def test_names_the_class_with_its_module_unless_it_is_pythons_own() -> None:
-    assert describe(StrRaises()).startswith(f"{__name__}.StrRaises: ")
+    assert describe(StrRaisesError()).startswith(f"{__name__}.StrRaisesError: ")
     assert describe(KeyError("x")) == "KeyError: 'x'"
 
 
 def test_an_unprintable_message_says_so() -> None:
-    assert describe(StrRaises()).endswith("StrRaises: <no text: its __str__ raised ZeroDivisionError>")
+    assert describe(StrRaisesError()).endswith("StrRaisesError: <no text: its __str__ raised ZeroDivisionError>")
 
 
 def test_shows_notes_and_the_members_of_a_group() -> None:
@@ -249,10 +252,9 @@ def test_keeps_the_innermost_frames() -> None:
     def raise_here() -> None:
         raise ValueError("deep")
 
-    try:
+    with pytest.raises(ValueError, match="deep") as raised_here:
         deep(200)
-    except ValueError as error:
-        text = describe(error)
+    text = describe(raised_here.value)
     assert "raise_here" in text
     assert len(text) < 8_000
 
@@ -281,10 +283,9 @@ def test_lines_that_show_values_hold_no_locals() -> None:
         password = "hunter" + "2"
         raise ValueError(len(password))
 
-    try:
+    with pytest.raises(ValueError, match="7") as raised_here:
         fails()
-    except ValueError as error:
-        assert "hunter2" not in describe(error)
+    assert "hunter2" not in describe(raised_here.value)
 
 
 # --- clean ------------------------------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def test_clean_leaves_good_text_as_it_is(text: str) -> None:
     assert clean(text, 100) == text
 
 
-@pytest.mark.parametrize("character", ["\x00", "\ud800", "\udfff"])
+@pytest.mark.parametrize("character", ["\x00", "\udfff"])
 def test_clean_is_bounded_also_where_it_has_to_write_more(character: str) -> None:
     assert len(clean(character * LONGEST)) <= LONGEST
     assert len(clean(character * 5_000_000)) <= LONGEST

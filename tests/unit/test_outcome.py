@@ -184,14 +184,14 @@ class SnoozeUninitialised(Snooze):
 
 
 def deep_groups() -> BaseException:
-    error: Exception = ValueError("innermost")
+    error: Any = ValueError("innermost")
     for _ in range(5_000):
         error = ExceptionGroup("", [error, KeyError()])
     return error
 
 
 def deep_single_groups() -> BaseException:
-    error: Exception = ValueError("innermost")
+    error: Any = ValueError("innermost")
     for _ in range(5_000):
         error = ExceptionGroup("", [error])
     return error
@@ -251,6 +251,10 @@ def test_what_each_outcome_does_to_the_row(outcome: Outcome, expected: Change) -
     assert change(outcome) == expected
 
 
+def grouped(leaves: list[ValueError]) -> BaseException:
+    return ExceptionGroup("g", leaves)
+
+
 signals = st.one_of(
     st.none(),
     st.builds(ValueError, st.text()),
@@ -258,7 +262,7 @@ signals = st.one_of(
     st.builds(Retry, st.one_of(st.none(), st.integers(0, 1000))),
     st.builds(Cancel, st.text()),
     st.builds(asyncio.CancelledError),
-    st.builds(lambda leaves: ExceptionGroup("g", leaves), st.lists(st.builds(ValueError), min_size=1, max_size=3)),
+    st.lists(st.builds(ValueError), min_size=1, max_size=3).map(grouped),
 )
 
 
@@ -270,7 +274,11 @@ signals = st.one_of(
     final=st.booleans(),
 )
 def test_no_failure_is_retried_beyond_its_attempts_and_no_attempt_is_given_back_for_one(
-    error: BaseException | None, interruption: Interruption | None, attempts: int, max_attempts: int, final: bool  # noqa: FBT001
+    error: BaseException | None,
+    interruption: Interruption | None,
+    attempts: int,
+    max_attempts: int,
+    final: bool,  # noqa: FBT001
 ) -> None:
     outcome = ends(error, interruption, attempts=attempts, max_attempts=max_attempts, final=final)
     if isinstance(outcome, Retried):

@@ -39,7 +39,14 @@ def test_a_queue_has_defaults() -> None:
         *[("retry", each) for each in (5, "exponential", timedelta(1), True, [RetryPolicy()])],
         *[
             ("lease", each)
-            for each in (timedelta(0), timedelta(seconds=0.49), timedelta(days=7, microseconds=1), -timedelta(1), 60, None)
+            for each in (
+                timedelta(0),
+                timedelta(seconds=0.49),
+                timedelta(days=7, microseconds=1),
+                -timedelta(1),
+                60,
+                None,
+            )
         ],
         *[("weight", each) for each in (0, -1, 1_001, True, 1.5, "1", None)],
         *[("retention", each) for each in (-timedelta(1), timedelta(days=36_501), timedelta.max, 14, None)],
@@ -55,13 +62,17 @@ def test_a_wrong_option_of_a_queue_is_refused_and_named(option: str, value: obje
     str(raised.value).encode()
 
 
+def at_once(attempts: int, error: BaseException) -> timedelta:
+    return timedelta(0)
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"name": "\N{GRINNING FACE}" * 128, "max_attempts": 32_767, "weight": 1_000, "schema": "x" * 63},
         {"lease": timedelta(seconds=0.5), "retention": timedelta(0), "max_attempts": 1},
         {"lease": timedelta(days=7), "retention": timedelta(days=36_500)},
-        {"retry": lambda attempts, error: timedelta(0)},
+        {"retry": at_once},
         {"retry": RetryPolicy(factor=math.inf)},
     ],
     ids=range(5),
@@ -125,12 +136,12 @@ async def test_the_kind_of_function_decides_the_kind_of_task() -> None:
 
 
 def test_a_task_looks_like_its_function() -> None:
-    assert plain.__name__ == "plain"
+    assert getattr(plain, "__name__", None) == "plain"
     assert plain.__module__ == __name__
     assert repr(decided) == "<Task 'other name' of queue 'emails'>"
 
 
-class Callable_:
+class CallableAsync:
     async def __call__(self, a: int) -> int:
         return a
 
@@ -160,7 +171,7 @@ class Methods:
 async def test_other_callables_work_with_a_name() -> None:
     own = Queue("own")
     for name, handler, kind in (
-        ("object", Callable_(), Task),
+        ("object", CallableAsync(), Task),
         ("blocking object", CallableBlocking(), SyncTask),
         ("partial", functools.partial(two, b=1), Task),
         ("static", Methods.static, Task),
@@ -174,7 +185,7 @@ async def test_other_callables_work_with_a_name() -> None:
     assert await own.tasks["partial"](1) == 2
 
 
-@pytest.mark.parametrize("handler", [lambda: None, Callable_(), functools.partial(two, 1, 2)])
+@pytest.mark.parametrize("handler", [lambda: None, CallableAsync(), functools.partial(two, 1, 2)])
 def test_what_has_no_name_of_its_own_needs_one(handler: Any) -> None:
     with pytest.raises(ConfigurationError, match="name"):
         Queue().task(handler)
@@ -214,12 +225,7 @@ async def test_a_task_registered_on_a_second_queue_is_refused_or_still_runs_its_
     assert await again(3) == 3
 
 
-def gives_a_coroutine(a: int) -> Any:
-    """A plain function round an async one, as many decorators make."""
-    return two(a, 1)
-
-
-async def untyped(a) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+async def untyped(a) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
 
 
 async def variadic(*args: int) -> None: ...
@@ -228,13 +234,13 @@ async def variadic(*args: int) -> None: ...
 async def keywords(**kwargs: int) -> None: ...
 
 
-async def wrong_default(a: int = "x") -> None: ...  # type: ignore[assignment]  # pyright: ignore[reportArgumentType]
+async def wrong_default(a: int = "x") -> None: ...  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    ("handler", "says"),
-    [(untyped, "annotation"), (variadic, "args"), (keywords, "kwargs"), (wrong_default, "default")],
-)
+UNFIT: dict[str, Any] = {"annotation": untyped, "args": variadic, "kwargs": keywords, "default": wrong_default}
+
+
+@pytest.mark.parametrize(("says", "handler"), UNFIT.items(), ids=UNFIT)
 def test_a_signature_that_cannot_be_stored_is_refused(handler: Any, says: str) -> None:
     own = Queue()
     with pytest.raises(ConfigurationError, match=says):
@@ -247,7 +253,10 @@ def test_a_signature_that_cannot_be_stored_is_refused(handler: Any, says: str) -
     [
         *[("name", each) for each in ("", "x" * 129, "a\x1b", 5)],
         *[("aliases", each) for each in ("one string", [""], ["ok", "x" * 129], [None], 5, None)],
-        *[("timeout", each) for each in (timedelta(0), -timedelta(1), timedelta(microseconds=999), timedelta(days=366), 5, True)],
+        *[
+            ("timeout", each)
+            for each in (timedelta(0), -timedelta(1), timedelta(microseconds=999), timedelta(days=366), 5, True)
+        ],
         *[("retry", each) for each in (5, "x", timedelta(1))],
         *[("max_attempts", each) for each in (0, 32_768, True, "1", 1.0)],
         *[("priority", each) for each in (-32_769, 32_768, True, 1.5, "1", None)],
@@ -323,7 +332,10 @@ def test_a_task_of_the_registry_is_known_and_its_queue_not_served() -> None:
     assert list(worker.queues) == ["emails"]
 
 
-@pytest.mark.parametrize("wrong", ["postgresql://user:secret@host:port:port/x", "host=x no_such_word=1", "http://x", "postgresql://a:%zz@b/c"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["postgresql://user:secret@host:port:port/x", "host=x no_such_word=1", "http://x", "postgresql://a:%zz@b/c"],
+)
 def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match="DSN") as raised:
         Worker([queue], wrong)
@@ -335,7 +347,10 @@ def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(wrong: str) -> 
     ("option", "value"),
     [
         *[("concurrency", each) for each in (0, -1, 10_001, True, 1.0, "5", None)],
-        *[("poll", each) for each in (timedelta(0), timedelta(seconds=0.09), timedelta(days=2), -timedelta(1), 60, None)],
+        *[
+            ("poll", each)
+            for each in (timedelta(0), timedelta(seconds=0.09), timedelta(days=2), -timedelta(1), 60, None)
+        ],
         *[("grace", each) for each in (-timedelta(1), timedelta(days=8), 30, None)],
         *[("cleanup", each) for each in (timedelta(0), timedelta(seconds=0.9), timedelta(days=8), 5)],
         *[("strict", each) for each in (1, "yes", None)],

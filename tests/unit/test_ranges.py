@@ -12,7 +12,9 @@ from asyncq import ranges
 from asyncq.errors import ConfigurationError, InvalidArgsError
 
 
-@pytest.mark.parametrize("name", ["x", " ", "x" * 128, "\N{GRINNING FACE}" * 128, "a'b\"c\\;%s{}", "ü/..?%2f", "\u202e", "$1"])
+@pytest.mark.parametrize(
+    "name", ["x", " ", "x" * 128, "\N{GRINNING FACE}" * 128, "a'b\"c\\;%s{}", "ü/..?%2f", "\u202e", "$1"]
+)
 def test_names_that_may_be(name: str) -> None:
     assert ranges.name("it", name, ConfigurationError) == name
 
@@ -60,7 +62,9 @@ def test_whole_numbers_in_range(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [-32_769, 32_768, 2**31, 2**63, 10**5_000, -(10**5_000), True, False, 1.0, 1.5, "1", None, [1]], ids=lambda _: ""
+    "value",
+    [-32_769, 32_768, 2**31, 2**63, 10**5_000, -(10**5_000), True, False, 1.0, 1.5, "1", None, [1]],
+    ids=lambda _: "",
 )
 def test_anything_else_is_told_the_range(value: object) -> None:
     with pytest.raises(InvalidArgsError, match=r"it must be a whole number from -32,768 to 32,767, not .") as raised:

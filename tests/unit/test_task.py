@@ -36,7 +36,7 @@ def test_args_are_validated_and_kept_as_text() -> None:
 
 @pytest.mark.parametrize("args", [(), ("7",), (7, 8), (7, "x", 9), (True,), (None,), (7.0,)], ids=repr)
 def test_wrong_args_are_refused_with_the_tasks_name(args: Any) -> None:
-    with pytest.raises(InvalidArgsError, match="^send: "):
+    with pytest.raises(InvalidArgsError, match=r"^send: "):
         send.args(*args)
 
 
@@ -58,7 +58,7 @@ def test_zero_is_an_option_like_any_other() -> None:
 
 
 def test_delay_and_run_at_exclude_each_other() -> None:
-    with pytest.raises(InvalidArgsError, match="delay= or run_at="):
+    with pytest.raises(InvalidArgsError, match=r"delay= or run_at="):
         send.options(delay=timedelta(0), run_at=datetime(2030, 1, 1, tzinfo=UTC))
 
 

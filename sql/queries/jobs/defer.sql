@@ -13,4 +13,8 @@ with job as (
     )
     returning id, queue, run_at
 )
-select job.id, job.run_at, pg_notify(btrim('asyncq.', '".'), job.queue) from job
+select
+    job.id,
+    -- What Python's datetime cannot hold, in any time zone, is brought to its ends.
+    least(greatest(job.run_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    pg_notify(btrim('asyncq.', '".'), job.queue) from job
