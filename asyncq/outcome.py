@@ -111,7 +111,15 @@ def decide(
     Discarded(error='ValueError: x')
     """
     try:
-        return _decide(error, interruption, attempts, max_attempts, policy, chance, final=final)
+        return _decide(
+            error,
+            interruption,
+            attempts=attempts,
+            max_attempts=max_attempts,
+            policy=policy,
+            chance=chance,
+            final=final,
+        )
     except BaseException as bug:  # noqa: BLE001 - users' signals and policies may be made of anything
         text = clean(f"{describe(bug)}\n\nwhile deciding on a {type(error).__name__} that could not be read")
         if final or attempts >= max_attempts:
@@ -122,11 +130,11 @@ def decide(
 def _decide(
     error: BaseException | None,
     interruption: Interruption | None,
+    *,
     attempts: int,
     max_attempts: int,
     policy: RetryPolicy,
     chance: float,
-    *,
     final: bool,
 ) -> Outcome:
     error = _only_leaf(error)

@@ -270,17 +270,17 @@ def task_name(handler: Callable[..., object]) -> str:
     return f"{module}.{qualified}"
 
 
-def is_async(handler: Callable[..., object]) -> bool:
+def is_async(handler: Any) -> bool:
     """Say whether a handler runs in the event loop.
 
     Raises:
         ConfigurationError: it is no function, or a generator.
     """
+    if not callable(handler) or inspect.isclass(handler):
+        raise ConfigurationError(f"a task's handler must be a function, not {handler!r:.200}")
     called: Any = handler
     if not inspect.isroutine(handler) and not isinstance(handler, functools.partial):
         called = type(handler).__call__
-    if not callable(called) or inspect.isclass(handler):
-        raise ConfigurationError(f"a task's handler must be a function, not {handler!r:.200}")
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise ConfigurationError(f"a task's handler must not be a generator: {handler!r:.200}")
     return inspect.iscoroutinefunction(called)

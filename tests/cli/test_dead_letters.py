@@ -1,6 +1,6 @@
 """`asyncq discarded` and `asyncq replay`."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import psycopg
@@ -8,6 +8,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from tests.cli.run import run
+from tests.conftest import chosen
+from tests.servers import Servers
 
 
 @pytest.fixture
@@ -43,6 +45,15 @@ def states(db: psycopg.Connection[Any]) -> dict[int, str]:
     return dict(db.execute("select id, state from asyncq.jobs").fetchall())
 
 
+@pytest.fixture(scope="module")
+def shared_dsn(request: pytest.FixtureRequest, servers: Servers) -> Generator[str]:
+    """A migrated database for the tests that try what is refused: nothing gets into it."""
+    postgres = servers.shared(chosen(request.config))
+    dsn = postgres.create_database()
+    yield dsn
+    postgres.drop_database(dsn)
+
+
 def test_lists_a_line_a_job_the_latest_first(dsn: str, db: psycopg.Connection[Any]) -> None:
     old = dead(
         db, args='{"user_id": 7}', task="app.send", last_error="Traceback ...\n  File x\nValueError: no such user"
@@ -57,8 +68,8 @@ def test_lists_a_line_a_job_the_latest_first(dsn: str, db: psycopg.Connection[An
     )
 
 
-def test_nothing_discarded_says_so(dsn: str) -> None:
-    assert run("discarded", "q", dsn=dsn).lines == ["no discarded jobs in queue q"]
+def test_nothing_discarded_says_so(shared_dsn: str) -> None:
+    assert run("discarded", "q", dsn=shared_dsn).lines == ["no discarded jobs in queue q"]
 
 
 def test_shows_at_most_the_limit(dsn: str, db: psycopg.Connection[Any]) -> None:
@@ -70,8 +81,8 @@ def test_shows_at_most_the_limit(dsn: str, db: psycopg.Connection[Any]) -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "100001", "x", "1.5"])
-def test_a_wrong_limit_is_a_wrong_use(dsn: str, limit: str) -> None:
-    result = run("discarded", "q", f"--limit={limit}", dsn=dsn)
+def test_a_wrong_limit_is_a_wrong_use(shared_dsn: str, limit: str) -> None:
+    result = run("discarded", "q", f"--limit={limit}", dsn=shared_dsn)
     assert result.code == 2
     assert "limit" in result.err
 
@@ -98,20 +109,20 @@ def test_what_jobs_hold_cannot_steer_the_terminal(dsn: str, db: psycopg.Connecti
         assert all(line.startswith((f"{job_id}  ", "    ")) for line in result.out.split("\n")[:-1])
 
 
-def test_a_queues_odd_name_cannot_steer_it_either(dsn: str) -> None:
-    result = run("discarded", "\u202eq", dsn=dsn)
+def test_a_queues_odd_name_cannot_steer_it_either(shared_dsn: str) -> None:
+    result = run("discarded", "\u202eq", dsn=shared_dsn)
     assert result.code == 0
     assert "\u202e" not in result.out
     for command in ("discarded", "replay"):
-        refused = run(command, "\x1b[31m", dsn=dsn)
+        refused = run(command, "\x1b[31m", dsn=shared_dsn)
         assert refused.code == 2
         assert "\x1b" not in refused.err
 
 
 @pytest.mark.parametrize("queue", ["", "x" * 129, "a\nb", "\udcff"], ids=ascii)
 @pytest.mark.parametrize("command", ["discarded", "replay"])
-def test_a_queue_that_cannot_be_is_a_wrong_use(dsn: str, command: str, queue: str) -> None:
-    result = run(command, queue, dsn=dsn)
+def test_a_queue_that_cannot_be_is_a_wrong_use(shared_dsn: str, command: str, queue: str) -> None:
+    result = run(command, queue, dsn=shared_dsn)
     assert result.code == 2
     assert len(result.err.splitlines()) == 1
 

@@ -1,5 +1,6 @@
 """`asyncq defer`: put a job in from a shell."""
 
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from tests.cli.run import run
+from tests.conftest import chosen
+from tests.servers import Servers
 
 
 def only_job(dsn: str) -> dict[str, Any]:
@@ -33,6 +36,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "@emails.task(priority=7)\nasync def send(user_id: int, text: str = 'hello') -> None: ...\n"
     )
     return "cli_tasks"
+
+
+@pytest.fixture(scope="module")
+def shared_dsn(request: pytest.FixtureRequest, servers: Servers) -> Generator[str]:
+    """A migrated database for the tests that try what is refused: nothing gets into it."""
+    postgres = servers.shared(chosen(request.config))
+    dsn = postgres.create_database()
+    yield dsn
+    postgres.drop_database(dsn)
 
 
 def test_prints_the_id_of_the_job(dsn: str) -> None:
@@ -84,15 +96,15 @@ def test_with_its_module_options_of_the_call_still_win(dsn: str, module: str) ->
         ('{"user_id": 7, "text": "\\u0000"}', "NUL"),
     ],
 )
-def test_with_its_module_the_arguments_are_validated(dsn: str, module: str, args: str, says: str) -> None:
-    result = run("defer", "cli_tasks.send", "--module", module, "--args", args, dsn=dsn)
+def test_with_its_module_the_arguments_are_validated(shared_dsn: str, module: str, args: str, says: str) -> None:
+    result = run("defer", "cli_tasks.send", "--module", module, "--args", args, dsn=shared_dsn)
     assert result.code == 2
     assert says in result.err
-    assert count(dsn) == 0
+    assert count(shared_dsn) == 0
 
 
-def test_with_a_module_an_unknown_task_is_refused(dsn: str, module: str) -> None:
-    result = run("defer", "cli_tasks.sned", "--module", module, dsn=dsn)
+def test_with_a_module_an_unknown_task_is_refused(shared_dsn: str, module: str) -> None:
+    result = run("defer", "cli_tasks.sned", "--module", module, dsn=shared_dsn)
     assert result.code == 2
     assert "'cli_tasks.sned'" in result.err
 
@@ -117,12 +129,12 @@ def test_with_a_module_an_unknown_task_is_refused(dsn: str, module: str) -> None
     ],
     ids=lambda args: args[:20],
 )
-def test_arguments_that_are_no_json_object_are_a_wrong_use(dsn: str, args: str) -> None:
-    result = run("defer", "t", "--args", args, dsn=dsn)
+def test_arguments_that_are_no_json_object_are_a_wrong_use(shared_dsn: str, args: str) -> None:
+    result = run("defer", "t", "--args", args, dsn=shared_dsn)
     assert result.code == 2, result.err[:300]
     assert "args" in result.err
     assert len(result.err.splitlines()) == 1
-    assert count(dsn) == 0
+    assert count(shared_dsn) == 0
 
 
 @pytest.mark.parametrize(
@@ -146,20 +158,20 @@ def test_arguments_that_are_no_json_object_are_a_wrong_use(dsn: str, args: str) 
     ],
     ids=lambda arguments: ascii(" ".join(arguments)[:40]),
 )
-def test_wrong_options_are_a_wrong_use(dsn: str, arguments: tuple[str, ...]) -> None:
-    result = run("defer", "t", *arguments, dsn=dsn)
+def test_wrong_options_are_a_wrong_use(shared_dsn: str, arguments: tuple[str, ...]) -> None:
+    result = run("defer", "t", *arguments, dsn=shared_dsn)
     assert result.code == 2
     assert "Traceback" not in result.err
-    assert count(dsn) == 0
+    assert count(shared_dsn) == 0
 
 
 @pytest.mark.parametrize("task", ["", "x" * 129, "a\nb", "\x1b[31m", "\udcff"], ids=ascii)
-def test_a_name_that_cannot_be_is_a_wrong_use(dsn: str, task: str) -> None:
-    result = run("defer", task, dsn=dsn)
+def test_a_name_that_cannot_be_is_a_wrong_use(shared_dsn: str, task: str) -> None:
+    result = run("defer", task, dsn=shared_dsn)
     assert result.code == 2
     assert "task" in result.err
     assert "\x1b" not in result.err
-    assert count(dsn) == 0
+    assert count(shared_dsn) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`asyncq migrate`: apply, check, or print."""
 
 import psycopg
-import pytest
 
 from asyncq.db.migrate import migrations
 from tests.cli.run import run
@@ -65,14 +64,14 @@ def test_sql_and_check_exclude_each_other(empty_dsn: str) -> None:
     assert run("migrate", "--sql", "--check", dsn=empty_dsn).code == 2
 
 
-@pytest.mark.parametrize("schema", ["MyApp", "a-b", 'x"; drop table canary; --', "%s", "{}", "pg_x", "x" * 64, ""])
-def test_a_schema_that_may_not_be_is_refused(empty_dsn: str, schema: str) -> None:
+def test_a_schema_that_may_not_be_is_refused(empty_dsn: str) -> None:
     with psycopg.connect(empty_dsn, autocommit=True) as conn:
         conn.execute("create table canary ()")
-        for arguments in (("migrate",), ("migrate", "--check"), ("migrate", "--sql"), ("discarded", "q")):
-            result = run(*arguments, "--schema", schema, dsn=empty_dsn)
-            assert result.code == 2, result
-            assert "schema" in result.err
-            assert len(result.err.splitlines()) == 1
+        for schema in ("MyApp", "a-b", 'x"; drop table canary; --', "%s", "{}", "pg_x", "x" * 64, ""):
+            for arguments in (("migrate",), ("migrate", "--check"), ("migrate", "--sql"), ("discarded", "q")):
+                result = run(*arguments, "--schema", schema, dsn=empty_dsn)
+                assert result.code == 2, (schema, result)
+                assert "schema" in result.err
+                assert len(result.err.splitlines()) == 1
         assert conn.execute("select count(*) from canary").fetchone() == (0,)
         assert conn.execute("select count(*) from pg_tables where tablename = 'jobs'").fetchone() == (0,)

@@ -1,11 +1,30 @@
 """Sessions as a worker has them, and more connections."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 
 import psycopg
 import pytest
 
 from asyncq.db.connection import Session, address_of
+from tests.conftest import chosen
+from tests.servers import Servers
+
+
+@pytest.fixture(scope="module")
+def shared_dsn(request: pytest.FixtureRequest, servers: Servers) -> Generator[str]:
+    """A migrated database for those tests of a module that try what is refused: nothing gets into it."""
+    postgres = servers.shared(chosen(request.config))
+    dsn = postgres.create_database()
+    yield dsn
+    postgres.drop_database(dsn)
+
+
+@pytest.fixture
+async def refusing(shared_dsn: str) -> AsyncGenerator[psycopg.AsyncConnection]:
+    """A connection to the shared database, as psycopg gives it."""
+    async with await psycopg.AsyncConnection.connect(shared_dsn) as conn:
+        yield conn
+        await conn.rollback()
 
 
 @pytest.fixture

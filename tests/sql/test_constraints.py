@@ -47,30 +47,31 @@ HELD = {"state": "running", "lease_token": 1, "locked_by": "w", "leased_until": 
         pytest.param("jobs_ended_has_time", {**HELD, "finished_at": NOW}, id="running and ended"),
     ],
 )
-async def test_a_row_that_cannot_be_is_refused(conn: Connection, constraint: str, columns: dict[str, object]) -> None:
+async def test_a_row_that_cannot_be_is_refused(
+    refusing: Connection, constraint: str, columns: dict[str, object]
+) -> None:
     with pytest.raises(errors.CheckViolation) as raised:
-        await insert(conn, **columns)
+        await insert(refusing, **columns)
     assert raised.value.diag.constraint_name == constraint
-    assert await count(conn) == 0
 
 
 @pytest.mark.parametrize(
     "column", ["queue", "task", "args", "state", "priority", "run_at", "attempts", "max_attempts", "lease_seconds"]
 )
-async def test_a_row_lacks_nothing(conn: Connection, column: str) -> None:
+async def test_a_row_lacks_nothing(refusing: Connection, column: str) -> None:
     with pytest.raises(errors.NotNullViolation):
-        await insert(conn, **{column: None})
+        await insert(refusing, **{column: None})
 
 
 @pytest.mark.parametrize("priority", [-32_769, 32_768])
-async def test_a_priority_out_of_range_is_refused(conn: Connection, priority: int) -> None:
+async def test_a_priority_out_of_range_is_refused(refusing: Connection, priority: int) -> None:
     with pytest.raises(errors.NumericValueOutOfRange):
-        await insert(conn, priority=priority)
+        await insert(refusing, priority=priority)
 
 
-async def test_an_id_is_given_by_the_table(conn: Connection) -> None:
+async def test_an_id_is_given_by_the_table(refusing: Connection) -> None:
     with pytest.raises(errors.GeneratedAlways):
-        await insert(conn, id=1)
+        await insert(refusing, id=1)
 
 
 async def test_the_ends_of_every_range_are_allowed(conn: Connection) -> None:

@@ -77,10 +77,10 @@ async def test_lists_whatever_the_sessions_date_style(conn: Connection, style: s
 
 
 @pytest.mark.parametrize("limit", [0, -1, 100_001, True, 1.0, "5", None])
-async def test_refuses_a_wrong_limit_before_any_sql(tx_conn: Connection, limit: Any) -> None:
+async def test_refuses_a_wrong_limit_before_any_sql(refusing: Connection, limit: Any) -> None:
     with pytest.raises(InvalidArgsError, match="limit"):
-        await queue.discarded(tx_conn, limit=limit)
-    assert tx_conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        await queue.discarded(refusing, limit=limit)
+    assert refusing.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 async def test_replay_puts_all_discarded_jobs_back_with_all_their_attempts(session: Session, conn: Connection) -> None:
@@ -125,10 +125,10 @@ async def test_replay_belongs_to_the_callers_transaction(tx_conn: Connection, co
 
 
 @pytest.mark.parametrize("wrong", ["123", [True], ["1"], [0], [-1], [2**63], [1.0], [None]])
-async def test_replay_refuses_what_is_no_id_before_any_sql(tx_conn: Connection, wrong: Any) -> None:
+async def test_replay_refuses_what_is_no_id_before_any_sql(refusing: Connection, wrong: Any) -> None:
     with pytest.raises(InvalidArgsError, match="ids"):
-        await queue.replay(tx_conn, wrong)
-    assert tx_conn.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        await queue.replay(refusing, wrong)
+    assert refusing.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 async def test_replay_wakes_the_queue_once_and_only_if_something_came_back(

@@ -99,11 +99,10 @@ async def test_one_call_for_each_row_of_a_query(conn: Connection) -> None:
     ],
 )
 async def test_what_cannot_be_run_is_refused(
-    conn: Connection, arguments: str, error: type[psycopg.Error], says: str
+    refusing: Connection, arguments: str, error: type[psycopg.Error], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        await conn.execute(f"select asyncq.defer({arguments})".encode())
-    assert await count(conn) == 0
+        await refusing.execute(f"select asyncq.defer({arguments})".encode())
 
 
 @majors(12, 18)

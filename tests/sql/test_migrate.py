@@ -211,16 +211,17 @@ async def test_names_a_schema_may_have(empty_dsn: str, bare: Connection, name: s
         b"a",
     ],
 )
-async def test_names_a_schema_may_not_have(empty_dsn: str, bare: Connection, name: Any) -> None:
-    await bare.execute("create table canary ()")
-    before = await rows(bare, "select nspname from pg_namespace order by 1")
-    for call in (migrate(empty_dsn, schema=name), missing(empty_dsn, schema=name), applied(bare, name)):
+async def test_names_a_schema_may_not_have(shared_dsn: str, refusing: Connection, name: Any) -> None:
+    await refusing.execute("create table if not exists canary ()")
+    await refusing.commit()
+    before = await rows(refusing, "select nspname from pg_namespace order by 1")
+    for call in (migrate(shared_dsn, schema=name), missing(shared_dsn, schema=name), applied(refusing, name)):
         with pytest.raises(ConfigurationError, match="schema"):
             await call
     with pytest.raises(ConfigurationError, match="schema"):
         script(schema=name)
-    assert await rows(bare, "select nspname from pg_namespace order by 1") == before
-    assert await value(bare, "select count(*) from canary") == 0
+    assert await rows(refusing, "select nspname from pg_namespace order by 1") == before
+    assert await value(refusing, "select count(*) from canary") == 0
 
 
 @pytest.fixture
