@@ -129,7 +129,8 @@ class Claimer:
         now = anyio.current_time()
         if now >= self._next_poll:
             self._ready.update(self._weights)
-            self._next_poll = now + jittered(self._poll)
+            # Workers that started together drift apart once, at their first poll.
+            self._next_poll = now + (self._poll if self._next_poll > -inf else jittered(self._poll))
         for queue in [queue for queue, at in self._due.items() if at <= now]:
             del self._due[queue]
             self._ready.add(queue)

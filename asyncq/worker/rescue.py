@@ -11,7 +11,7 @@ from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import JobState
 from asyncq.worker.heartbeat import interval
-from asyncq.worker.wakeup import Trouble, Wakeup, jittered, logger
+from asyncq.worker.wakeup import Trouble, Wakeup, logger
 
 __all__ = ["Rescuer"]
 
@@ -71,7 +71,7 @@ class Rescuer:
             )  # fmt: skip
         if len(found.rescued) == BATCH:
             return 0.0
-        pause = jittered(self._lease_seconds)
+        pause = self._lease_seconds
         if found.next_seconds is not None:
             pause = min(pause, found.next_seconds + MARGIN_SECONDS)
         return pause

@@ -49,8 +49,8 @@ class Wakeup:
 
 
 def jittered(seconds: float) -> float:
-    """A little less than asked for, so that a fleet does not act in lock-step."""
-    return seconds * random.uniform(0.9, 1.0)  # noqa: S311 - nothing secret hangs on it
+    """Half to all of it, so that a fleet does not act in lock-step."""
+    return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - nothing secret hangs on it
 
 
 @dataclass(slots=True)
