@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -117,7 +118,17 @@ def _import(name: str) -> object:
 
 
 def _where(error: BaseException) -> str:
+    """The line of the user's own code at which importing it failed."""
     if isinstance(error, SyntaxError):
         return f"at {error.filename}, line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     return f"at {frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+
+
+def _is_users(filename: str) -> bool:
+    """Neither the import machinery, nor the standard library, nor an installed package, nor asyncq itself."""
+    if filename.startswith("<"):
+        return False
+    path = Path(filename).resolve()
+    others = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return not any(path.is_relative_to(other) for other in (*others, Path(__file__).resolve().parents[1]))

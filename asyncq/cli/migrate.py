@@ -5,8 +5,12 @@ import asyncio
 import sys
 from typing import Any
 
+import psycopg
+
 from asyncq.cli import common
 from asyncq.db import migrate
+from asyncq.db.connection import conninfo_of
+from asyncq.release import __version__
 from asyncq.worker import ExitCode
 
 __all__ = ["add"]
@@ -47,11 +51,18 @@ def run(options: argparse.Namespace) -> int:
             print(f"missing in schema {schema}: {_shown(step)}")
         if lacking:
             return ExitCode.SCHEMA
+        asyncio.run(_fits(dsn, schema))
     else:
         for step in asyncio.run(migrate.migrate(dsn, schema=schema)):
             print(f"applied to schema {schema}: {_shown(step)}")
     print(f"schema {schema} is up to date")
     return 0
+
+
+async def _fits(dsn: str, schema: str) -> None:
+    """Refuse, as a worker would, what a newer release has made of the schema."""
+    async with await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection:
+        await migrate.check(connection, schema, __version__)
 
 
 def _shown(step: migrate.Migration) -> str:
