@@ -210,7 +210,7 @@ class Queue:
 def _policy(what: str, given: object) -> RetryPolicy | None:
     if given is None or isinstance(given, RetryPolicy):
         return given
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         backoff: Any = given
         return RetryPolicy(backoff=backoff)
     raise ConfigurationError(f"{what} must be a RetryPolicy or a function, not {given!r:.100}")

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import re
 from datetime import datetime
 from typing import Any
 
@@ -63,11 +64,22 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(given, dict):
         raise InvalidArgsError(f"--args must be a JSON object keyed by parameter name, not {options.args:.100}")
     ranges.name("the task", options.task, InvalidArgsError)
-    print(asyncio.run(_defer(dsn, options)))
+    print(asyncio.run(_defer(dsn, options, given)))
     return 0
 
 
-async def _defer(dsn: str, options: argparse.Namespace) -> int:
+def _check_storable(given: object) -> None:
+    """Refuse what Python reads as JSON and jsonb does not hold: NaN, NUL and half pairs."""
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgsError(f"--args must be a JSON object that PostgreSQL can store: {error}") from None
+    if re.search(r"(?<!\\)(?:\\\\)*\\u0000", text):
+        raise InvalidArgsError("--args must be a JSON object that PostgreSQL can store: it has NUL characters")
+
+
+async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
     chosen = {
         name: value
         for name in ("delay", "run_at", "priority", "queue", "max_attempts")
@@ -77,6 +89,7 @@ async def _defer(dsn: str, options: argparse.Namespace) -> int:
         queue = Queue(chosen.pop("queue", "default"), schema=common.schema_of(options))
         # A stand-in for a task that is not here: its options are checked, its arguments are not.
         bound = queue.task(name=options.task)(_unknown).options(**chosen)
+        _check_storable(given)
         text = options.args
     else:
         queues = common.queues_of([options.module])

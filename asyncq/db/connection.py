@@ -67,9 +67,13 @@ def conninfo_of(dsn: str) -> str:
         if dsn.startswith(driver):
             dsn = "postgresql://" + dsn.removeprefix(driver)
     try:
-        ports = str(conninfo_to_dict(dsn).get("port") or "").split(",")
+        words = conninfo_to_dict(dsn)
+        ports = str(words.get("port") or "").split(",")
         if not all(port.strip().isdecimal() for port in ports if port):
             raise psycopg.ProgrammingError  # what libpq finds only when it connects
+        # After an "@" in a password its rest is taken for the host, and would be shown as one that is not found.
+        if any("@" in host[1:] for host in str(words.get("host") or "").split(",")):
+            raise psycopg.ProgrammingError
     except psycopg.Error:
         # libpq's message quotes the text, password and all.
         raise ConfigurationError(

@@ -136,7 +136,7 @@ async def claim(
             "queues": list(slots),
             "slots": list(slots.values()),
             "free": free,
-            "tasks": tasks,
+            "tasks": list(tasks),
             "here": list(here),
             "worker": worker,
             "token": token,

@@ -40,7 +40,7 @@ notified as (
 select
     turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
     (
-        select extract(epoch from min(j.leased_until) - now())::float8
+        select extract(epoch from min(least(j.leased_until, '9999-12-29 00:00+00')) - now())::float8
         from asyncq.jobs j
         where j.state = 'running' and j.leased_until >= now()
     ),
