@@ -58,9 +58,11 @@ async def stubborn() -> None:
 
 @work.task
 async def blocking(seconds: float) -> None:
-    """Holds the whole event loop, as it should not."""
+    """Holds the whole event loop at its first attempt, as it should not; at later ones it waits as it should."""
     await note("start")
-    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+    if current_job().attempts == 1:
+        time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+    await asyncio.sleep(3600)
 
 
 @patient.task

@@ -142,10 +142,10 @@ async def test_a_blocked_loop_that_outlives_its_lease_cannot_finish_for_its_succ
     await first.wait_ready()
     deferred = await app.blocking.options(max_attempts=5).defer(conn, 4.0)
     await eventually(lambda: started(truth, deferred.id), describe="the job starts")
-    second = start_worker("tests.worker.app")
+    second = start_worker("tests.worker.app", "--grace", "0")
     await second.wait_ready()
     await eventually(lambda: started(truth, deferred.id, 2), 10, describe="it was rescued and runs again")
-    await first.wait_for("lease was lost", 10)
+    await first.wait_for("its outcome is dropped", 10)
     cursor = await conn.execute("select attempts, state, locked_by from asyncq.jobs where id = %s", (deferred.id,))
     row = await cursor.fetchone()
     assert row is not None
