@@ -84,9 +84,13 @@ def test_a_function_of_a_program_is_named_after_its_file(tmp_path: Path) -> None
     assert names["name"] == "my_tasks.send"
 
 
+class Mailer:
+    @staticmethod
+    def send() -> None: ...
+
+
 def test_a_method_is_named_with_its_class() -> None:
-    class_method: Any = Path.exists
-    assert task_name(class_method) == "pathlib.Path.exists"
+    assert task_name(Mailer.send) == "tests.unit.test_task.Mailer.send"
 
 
 def test_no_job_runs_outside_of_a_worker() -> None:
