@@ -2,7 +2,7 @@
 
 A job's way, in ten stops:
 
-1. `asyncq.queue` registers the handler as a `asyncq.task.Task`.
+1. `asyncq.queue` registers the handler as an `asyncq.task.Task`.
 2. `Task.defer` is called on the caller's connection, inside the caller's transaction.
 3. `asyncq.args` validates the arguments against the handler's signature.
 4. `asyncq.db.jobs` runs `sql/queries/jobs/defer.sql`: a row, and a notification at commit.
@@ -10,7 +10,8 @@ A job's way, in ten stops:
 6. `asyncq.worker.claim` takes due rows with `claim.sql`, under a fresh lease token, and counts the attempt.
 7. `asyncq.worker.execute` runs the handler, outside any transaction; `asyncq.worker.heartbeat` keeps the lease.
 8. `asyncq.outcome` decides what the end of the run means.
-9. `asyncq.worker.finish` writes it with `finish.sql`, if the lease is still held: success deletes the row.
+9. `asyncq.worker.finish` writes it, if the lease is still held: success deletes the row with `complete.sql`, all else
+   puts it into its next state with `finish.sql`.
 10. What a dead worker left behind, `asyncq.worker.rescue` takes back; what failed for good waits as a dead letter
     for `Queue.replay` or, in the end, `asyncq.worker.cleanup`.
 """

@@ -15,6 +15,7 @@ from asyncq.db import jobs
 from asyncq.db.connection import conninfo_of
 from asyncq.errors import InvalidArgsError, UnknownTaskError
 from asyncq.queue import Queue
+from asyncq.worker.worker import tasks_of
 
 __all__ = ["add"]
 
@@ -58,13 +59,13 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     dsn = common.dsn_of(options)
     try:
-        given: object = json.loads(options.args)
+        given: Any = json.loads(options.args)
     except (ValueError, RecursionError) as error:
         raise InvalidArgsError(f"--args must be a JSON object: {error}") from None
     if not isinstance(given, dict):
         raise InvalidArgsError(f"--args must be a JSON object keyed by parameter name, not {options.args:.100}")
     ranges.name("the task", options.task, InvalidArgsError)
-    print(asyncio.run(_defer(dsn, options, given)))
+    print(asyncio.run(_defer(dsn, options, given)))  # pyright: ignore[reportUnknownArgumentType] - any JSON
     return 0
 
 
@@ -94,7 +95,7 @@ async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
     else:
         queues = common.queues_of([options.module])
         common.schema_of(options, queues)
-        found = {name: task for queue in queues for name, task in queue.tasks.items()}.get(options.task)
+        found = tasks_of(queues).get(options.task)
         if found is None:
             raise UnknownTaskError(f"there is no task {options.task!r} in {options.module!r}")
         bound = found.options(**chosen)

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from asyncq.cli import common, log
@@ -133,8 +134,15 @@ async def _under_signals(worker: Worker) -> int:
         try:
             loop.add_signal_handler(number, worker.stop)
         except NotImplementedError:  # Windows has none in its event loops
-            signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(worker.stop) and None)
+            signal.signal(number, _stops(worker, loop))
     return await worker.run()
+
+
+def _stops(worker: Worker, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(worker.stop)
+
+    return handle
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -21,6 +21,9 @@ __all__ = ["Address", "PlainCursor", "Session", "address_of", "checked", "connin
 Address = Mapping[str, Any]
 """Connection parameters as psycopg takes them."""
 
+PATIENCE_SECONDS = 30.0
+"""How long a statement may take before the server is taken for lost."""
+
 _SETTINGS = (
     # Claims must see rows that were committed a moment ago, whatever the database's default is.
     "default_transaction_isolation=read\\ committed",
@@ -35,6 +38,9 @@ _SETTINGS = (
     "enable_mergejoin=off",
     "plan_cache_mode=force_generic_plan",
     "jit=off",
+    # Only a lock on the whole table is ever waited for, rows are skipped. Given up early, a statement cannot be carried
+    # out after its worker has gone.
+    "lock_timeout=2s",
 )
 
 _DEFAULTS = {
@@ -83,12 +89,17 @@ def conninfo_of(dsn: str) -> str:
     return dsn
 
 
-def address_of(source: str | AsyncConnectionPool[Any], name: str) -> Address:
+def address_of(source: str | AsyncConnectionPool[Any], name: str, *, patience: float | None = None) -> Address:
     """Give the parameters of a connection of the worker's own, from a DSN or from those of a pool.
 
     Args:
         source: a DSN, or a pool, of which only the parameters are used.
         name: what the connection is for, shown by `pg_stat_activity.application_name`.
+        patience: seconds after which its `Session` takes the server for lost, else `PATIENCE_SECONDS`. The server gives
+            a statement up before.
+
+    Raises:
+        ConfigurationError: the DSN, or the pool's parameters, cannot be used.
     """
     dsn: object = source
     extra: dict[str, Any] = {}
@@ -100,10 +111,16 @@ def address_of(source: str | AsyncConnectionPool[Any], name: str) -> Address:
         extra = {k: v for k, v in (pooled or {}).items() if k not in _SESSION_ONLY}
     if not isinstance(dsn, str):
         raise ConfigurationError("a worker needs a DSN, or a psycopg_pool.AsyncConnectionPool that was given one")
-    given = conninfo_to_dict(conninfo_of(dsn), **extra)
-    settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
+    try:
+        given = conninfo_to_dict(conninfo_of(dsn), **extra)
+    except psycopg.Error as error:
+        raise ConfigurationError(f"the pool's parameters cannot be used: {error}") from None
+    settings = " ".join(
+        f"-c {setting}" for setting in (*_SETTINGS, f"statement_timeout={(patience or PATIENCE_SECONDS) * 800:.0f}")
+    )
     given["options"] = f"{given.get('options') or ''} {settings}".strip()
     given["application_name"] = f"asyncq {name}"
+    given["client_encoding"] = "UTF8"
     return {**_DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
 
 
@@ -159,11 +176,14 @@ class Session:
     """Run single statements on one connection, opened when first needed and anew after a loss.
 
     Statements come one at a time, in the order of asking. An error is raised to the caller, who decides whether to
-    try again; a broken connection is dropped first, so that the next call opens another.
+    try again; a broken connection is dropped first, so that the next call opens another. So is one that has not
+    answered for `patience` seconds, with a `TimeoutError`: a proxy that acknowledges what it gets, and lost its server,
+    looks alive to the kernel.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, patience: float | None = None) -> None:
         self._address = address
+        self._patience = patience or PATIENCE_SECONDS
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
         self._turn = anyio.Lock()
         self.connected_at: float | None = None
@@ -175,8 +195,9 @@ class Session:
             connection = await self._open()
             try:
                 cursor = PlainCursor(connection)
-                await cursor.execute(statement, params, binary=True)
-                return await cursor.fetchall()
+                with anyio.fail_after(self._patience):
+                    await cursor.execute(statement, params, binary=True)
+                    return await cursor.fetchall()
             except psycopg.Error as error:
                 if connection.closed or _lost(error):
                     await self._drop()
@@ -208,5 +229,9 @@ class Session:
 
 
 def _lost(error: psycopg.Error) -> bool:
-    """A server that went read-only or is going down: another connection may find its successor."""
-    return error.sqlstate in ("25006", "57P01", "57P02", "57P03", "25P03")
+    """Say whether another connection may do better.
+
+    The server went read-only or is going down (25006, 57P01 to 57P03), or a migration, or a pooler, has made a prepared
+    statement useless (0A000, 26000), which a new connection prepares anew.
+    """
+    return error.sqlstate in ("0A000", "25006", "25P03", "26000", "57P01", "57P02", "57P03")

@@ -23,6 +23,7 @@ __all__ = [
     "ClaimedRow",
     "Rescue",
     "Stored",
+    "Unwritten",
     "claim",
     "cleanup",
     "complete",
@@ -152,17 +153,17 @@ async def due(session: Session, schema: str, *, queues: Sequence[str], looked_at
     return dict(rows)
 
 
-async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> dict[int, bool]:
-    """Extend leases; gives those that were not: by id, whether the row is merely busy (else the lease is lost)."""
+Unwritten = dict[tuple[int, int], bool]
+"""What was not written, by id and token: whether the row is merely busy, else the lease was lost."""
+
+
+async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> Unwritten:
+    """Extend leases."""
     rows = await session.fetch(
         load("jobs/heartbeat", schema),
         {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]},
     )
-    return dict(rows)
-
-
-Unwritten = dict[tuple[int, int], bool]
-"""Outcomes that were not written, by id and token: whether the row is merely busy, else the lease was lost."""
+    return {(job_id, token): busy for job_id, token, busy in rows}
 
 
 async def complete(session: Session, schema: str, leases: Sequence[Lease]) -> Unwritten:

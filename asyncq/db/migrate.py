@@ -156,7 +156,7 @@ def _parts(release: str) -> tuple[int, ...]:
 def script(*, schema: str = "asyncq", since: int = 0) -> str:
     """Give the SQL of all steps after `since` as one text for psql, for databases that are migrated by hand."""
     checked_schema(schema)
-    parts: list[str] = ["begin;"]
+    parts: list[str] = ["begin;", _LOCK % f"'{schema}'" + ";"]
     if since == 0:
         parts += [f'create schema if not exists "{schema}";', in_schema(_TABLE, schema).strip()]
     for step in migrations():

@@ -24,7 +24,8 @@ from asyncq.outcome import Released, change
 from asyncq.task import Task
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
-from asyncq.worker.wakeup import Trouble, Wakeup, jittered
+from asyncq.worker.trouble import Trouble
+from asyncq.worker.wakeup import Wakeup, jittered
 
 __all__ = ["Claimer", "share"]
 
@@ -81,6 +82,8 @@ class Claimer:
         self._due: dict[str, float] = {}
         self._credit: dict[str, float] = dict.fromkeys(weights, 0.0)
         self._next_poll = -inf
+        # In a burst: whether all queues were put to be asked since something was last found.
+        self._asked_last = False
         # Queues that a claim found dry, whose next due time was not asked for yet, and when the claim looked.
         self._dry_queues: set[str] = set()
         self._dry_since: datetime | None = None
@@ -135,21 +138,23 @@ class Claimer:
             del self._due[queue]
             self._ready.add(queue)
         idle = not self._executor.runs and len(self._finisher) == 0
-        if self._burst and idle:
+        if self._burst and idle and not self._asked_last:
             # Asked once more, all of them, before it ends: the last jobs may have put in others.
             self._ready.update(self._weights)
+            self._asked_last = True
         free = self._executor.free
         if free <= 0 or len(self._finisher) > 2 * len(self._executor.runs) + 1_000:
             return inf
         if self._ready:
-            asked_all = len(self._ready) == len(self._weights)
             try:
                 found = await self._claim(free)
             except BaseException:
                 # Nothing is known of them: to be asked again. A claim that did commit is found by the rescue.
                 self._ready.update(self._weights)
                 raise
-            if self._burst and idle and asked_all and not found and not self._stopping:
+            if found:
+                self._asked_last = False
+            elif self._burst and idle and not self._ready and not self._stopping:
                 self._dry()
                 return inf
             return 0.0

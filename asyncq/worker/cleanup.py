@@ -1,5 +1,6 @@
 """Delete dead letters and cancelled jobs whose time of retention is over, of the queues served, in batches."""
 
+import logging
 import random
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,9 +9,12 @@ import anyio
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
-from asyncq.worker.wakeup import Trouble, Wakeup, jittered, logger
+from asyncq.worker.trouble import Trouble
+from asyncq.worker.wakeup import Wakeup, jittered
 
 __all__ = ["Cleanup"]
+
+logger = logging.getLogger("asyncq.worker")
 
 BATCH = 1_000
 SOON_SECONDS = 5.0

@@ -15,6 +15,7 @@ running and its lease extended until the thread has ended.
 import asyncio
 import functools
 import inspect
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -42,9 +43,11 @@ from asyncq.outcome import (
     decide,
 )
 from asyncq.task import SyncTask, Task
-from asyncq.worker.wakeup import Wakeup, logger
+from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Executor", "Run"]
+
+logger = logging.getLogger("asyncq.worker")
 
 AGAIN_SECONDS = 1.0
 """How often a handler that goes on is told again to end."""
@@ -90,6 +93,8 @@ class Executor:
         concurrency: how many at once.
         finish: takes the outcome of a run.
         freed: called when a slot is free again.
+        lost_ended: takes the queue of a run that ended after its lease was lost.
+        broke: takes an error of the machinery itself.
     """
 
     def __init__(
@@ -99,13 +104,16 @@ class Executor:
         *,
         finish: Callable[[Lease, Change], None],
         freed: Callable[[], None],
+        lost_ended: Callable[[str], None],
+        broke: Callable[[BaseException], None],
     ) -> None:
         self.runs: dict[int, Run] = {}
-        self.broken: BaseException | None = None
         self._tasks = tasks
         self._concurrency = concurrency
         self._finish = finish
         self._freed = freed
+        self._lost_ended = lost_ended
+        self._broke = broke
         self._threads = anyio.CapacityLimiter(concurrency)
         self._ended = Wakeup()
 
@@ -199,6 +207,9 @@ class Executor:
                 if inspect.isawaitable(result):
                     # A plain function around a coroutine function, as some decorators make it.
                     run.in_thread = False
+                    if run.interruption is not None:
+                        # It was told while it was in the thread, where it could not be cancelled.
+                        self._order(run, run.interruption)
                     await result
             else:
                 await run.task.handler(*args, **kwargs)  # type: ignore[misc]
@@ -207,8 +218,7 @@ class Executor:
         try:
             self._end(run, error)
         except BaseException as bug:  # noqa: BLE001 - nobody awaits this task: the worker is told instead
-            self.broken = bug
-            self._freed()
+            self._broke(bug)
         finally:
             # The traceback refers to this frame, and the frame to it: without this, each failure leaves garbage.
             del error
@@ -219,7 +229,11 @@ class Executor:
         if run.abandoned:
             return
         del self.runs[run.job.id]
+        self._ended.set()
+        self._freed()
         if run.interruption is Interruption.LOST:
+            # It was kept from being claimed here, so a claim that found its queue dry may have passed over it.
+            self._lost_ended(run.job.queue)
             logger.warning("%s: ended after its lease was lost, its outcome is dropped", run)
         elif error is None and run.interruption is None:
             self._finish(run.lease, _COMPLETED)
@@ -233,10 +247,8 @@ class Executor:
                 chance=random.random(),  # noqa: S311 - jitter
                 final=isinstance(error, UndecodableArgsError),
             )
-            _log(run, outcome)
             self._finish(run.lease, change(outcome))
-        self._ended.set()
-        self._freed()
+            _log(run, outcome)
 
 
 _COMPLETED = change(Completed())

@@ -5,25 +5,32 @@ until it is written or its lease turns out to be lost: through outages, and whil
 row. Its lease is kept alive meanwhile.
 """
 
+import logging
 from collections.abc import Callable
 from itertools import islice
 
 import anyio
-import psycopg
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import Lease
 from asyncq.outcome import COMPLETED, Change
-from asyncq.worker.wakeup import Trouble, Wakeup, logger
+from asyncq.worker.trouble import Trouble, one_line, refuses_data
+from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Finisher"]
+
+logger = logging.getLogger("asyncq.worker")
 
 BATCH = 1_000
 BUSY_SECONDS = 0.1
 """How long a row that somebody else's transaction holds is left alone before the next try."""
 
+LONGEST_BUSY_SECONDS = 2.0
+"""How long at most."""
+
 Key = tuple[int, int]
+Ended = tuple[Lease, Change]
 
 
 class Finisher:
@@ -39,9 +46,11 @@ class Finisher:
         self._session = session
         self._schema = schema
         self._written = written
-        self._pending: dict[Key, tuple[Lease, Change]] = {}
-        self._busy: dict[Key, tuple[Lease, Change]] = {}
+        self._pending: dict[Key, Ended] = {}
+        self._busy: dict[Key, Ended] = {}
         self._busy_until = 0.0
+        self._busy_seconds = BUSY_SECONDS / 2
+        self._reported: set[Key] = set()
         self._wakeup = Wakeup()
         self._closing = False
 
@@ -71,8 +80,12 @@ class Finisher:
         trouble = Trouble("writing outcomes")
         while not (self._closing and len(self) == 0):
             now = anyio.current_time()
+            if len(self) == 0:
+                self._busy_seconds = BUSY_SECONDS / 2
+                self._reported.clear()
             if self._busy and now >= self._busy_until:
-                self._pending, self._busy = self._busy | self._pending, {}
+                self._pending.update(self._busy)
+                self._busy.clear()
             if not self._pending:
                 await self._wakeup.sleep(self._busy_until - now if self._busy else None)
                 continue
@@ -86,35 +99,54 @@ class Finisher:
             trouble.over()
             self._written()
 
-    def _next_batch(self) -> dict[Key, tuple[Lease, Change]]:
+    def _next_batch(self) -> dict[Key, Ended]:
         """Successes, or other outcomes: a batch is one statement, and is written or not as a whole."""
         first = next(iter(self._pending.values()))
         succeeded = first[1].state == COMPLETED
         same = (item for item in self._pending.items() if (item[1][1].state == COMPLETED) is succeeded)
         return dict(islice(same, BATCH))
 
-    async def _write(self, batch: dict[Key, tuple[Lease, Change]]) -> None:
+    async def _write(self, batch: dict[Key, Ended]) -> None:
         outcomes = list(batch.values())
         try:
             if outcomes[0][1].state == COMPLETED:
                 unwritten = await jobs.complete(self._session, self._schema, [lease for lease, _ in outcomes])
             else:
                 unwritten = await jobs.finish(self._session, self._schema, outcomes)
-        except (psycopg.DataError, UnicodeError):
-            if len(batch) > 1:
-                # One text that this database cannot hold must not keep the others from being written.
-                for key, each in batch.items():
-                    await self._write({key: each})
+        except Exception as error:
+            if not refuses_data(error):
+                raise
+            if len(batch) == 1:
+                self._refused(*batch.popitem(), error)
                 return
-            [(key, (lease, change))] = batch.items()
-            plain = (change.error or "").encode("ascii", "backslashreplace").decode()
-            unwritten = await jobs.finish(self._session, self._schema, [(lease, change._replace(error=plain))])
-        for key, each in batch.items():
+            # One row that the database refuses must not keep the others from being written.
+            for key, ended in batch.items():
+                await self._write({key: ended})
+            return
+        for key, ended in batch.items():
             # Given back and claimed again, the same id comes with another token: another key.
-            self._pending.pop(key, None)
+            del self._pending[key]
             busy = unwritten.get(key)
             if busy:
-                self._busy[key] = each
-                self._busy_until = anyio.current_time() + BUSY_SECONDS
+                self._later(key, ended)
             elif busy is not None:
                 logger.warning("job %d: its lease was lost before its outcome was written, which is dropped", key[0])
+
+    def _refused(self, key: Key, ended: Ended, error: Exception) -> None:
+        lease, change = ended
+        plain = (change.error or "").encode("ascii", "backslashreplace").decode()
+        if change.error and plain != change.error:
+            # A text that this database's encoding cannot hold.
+            self._pending[key] = (lease, change._replace(error=plain))
+            return
+        if key not in self._reported:
+            self._reported.add(key)
+            logger.error("job %d: the database refuses its outcome, it is tried again: %s", lease.id, one_line(error))
+        del self._pending[key]
+        self._later(key, ended)
+
+    def _later(self, key: Key, ended: Ended) -> None:
+        """Leave a row alone for a moment, longer with each vain try."""
+        self._busy[key] = ended
+        self._busy_seconds = min(self._busy_seconds * 2.0, LONGEST_BUSY_SECONDS)
+        self._busy_until = anyio.current_time() + self._busy_seconds

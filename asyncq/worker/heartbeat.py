@@ -11,7 +11,8 @@ import anyio
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import Lease
-from asyncq.worker.wakeup import Trouble, Wakeup
+from asyncq.worker.trouble import Trouble
+from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["LONGEST_INTERVAL", "Heartbeat", "interval"]
 
@@ -89,7 +90,7 @@ class Heartbeat:
         else:
             return
         for lease in leases:
-            busy = not_extended.get(lease.id)
+            busy = not_extended.get((lease.id, lease.token))
             if busy:
                 # Somebody's open transaction holds the row. Tried again soon, while the lease still runs.
                 self._next = min(self._next, anyio.current_time() + every / 4)

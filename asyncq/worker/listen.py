@@ -11,7 +11,7 @@ import anyio
 
 from asyncq.db.connection import Address
 from asyncq.db.listen import listen
-from asyncq.worker.wakeup import Trouble
+from asyncq.worker.trouble import Trouble
 
 __all__ = ["Listener"]
 

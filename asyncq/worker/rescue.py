@@ -5,19 +5,30 @@ advisory lock lets one at a time act. After a loss of contact it first waits one
 outage of the database the workers that live extend their leases before anybody takes them for dead.
 """
 
+import logging
+
 import anyio
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import JobState
 from asyncq.worker.heartbeat import interval
-from asyncq.worker.wakeup import Trouble, Wakeup, logger
+from asyncq.worker.trouble import Trouble
+from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Rescuer"]
+
+logger = logging.getLogger("asyncq.worker")
 
 BATCH = 500
 MARGIN_SECONDS = 0.05
 """Looked this much after a lease ends: earlier by a hair, the look would be in vain."""
+
+HELD_SECONDS = 1.0
+"""How long a row whose lease ran out, but that somebody holds, is left alone."""
+
+CONTACT_SECONDS = 3.0
+"""The least time of unbroken contact before a rescue: anybody's jobs are rescued, and heartbeats try each 2 seconds."""
 
 
 class Rescuer:
@@ -26,7 +37,7 @@ class Rescuer:
     Args:
         session: the connection for leases.
         schema: of the jobs.
-        lease_seconds: the shortest lease of the queues served.
+        lease_seconds: the shortest lease that jobs may have, as far as is known here.
     """
 
     def __init__(self, session: Session, schema: str, *, lease_seconds: float) -> None:
@@ -59,7 +70,7 @@ class Rescuer:
         since = self._session.connected_at
         assert since is not None
         contact = anyio.current_time() - since
-        needed = interval(self._lease_seconds)
+        needed = max(interval(self._lease_seconds), CONTACT_SECONDS)
         if contact < needed:
             return needed - contact
         found = await jobs.rescue(self._session, self._schema, batch=BATCH)
@@ -73,5 +84,7 @@ class Rescuer:
             return 0.0
         pause = self._lease_seconds
         if found.next_seconds is not None:
-            pause = min(pause, found.next_seconds + MARGIN_SECONDS)
+            # One that ran out already is held by another rescuer, or by somebody's open transaction.
+            next_end = found.next_seconds + MARGIN_SECONDS
+            pause = min(pause, next_end if next_end > 0 else HELD_SECONDS)
         return pause

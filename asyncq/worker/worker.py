@@ -13,6 +13,7 @@ Connections, all the worker's own: one for claims and outcomes, one for leases, 
 """
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -41,12 +42,15 @@ from asyncq.worker.claim import Claimer
 from asyncq.worker.cleanup import Cleanup
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
-from asyncq.worker.heartbeat import Heartbeat
+from asyncq.worker.heartbeat import Heartbeat, interval
 from asyncq.worker.listen import Listener
 from asyncq.worker.rescue import Rescuer
-from asyncq.worker.wakeup import Trouble, Wakeup, logger, one_line
+from asyncq.worker.trouble import Trouble, one_line
+from asyncq.worker.wakeup import Wakeup
 
-__all__ = ["ExitCode", "Worker", "WorkerOptions"]
+__all__ = ["ExitCode", "Worker", "WorkerOptions", "tasks_of"]
+
+logger = logging.getLogger("asyncq.worker")
 
 START_SECONDS = 15.0
 """How long a server that cannot be reached at the start is waited for."""
@@ -144,12 +148,22 @@ class Worker:
     ) -> None:
         served = list(queues)
         self.queues = _by_name(served)
-        self.tasks = _tasks(served, registry)
+        self.tasks = tasks_of([*served, *registry])
         self.options = options or WorkerOptions()
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._schema = served[0].schema
+        # Any worker rescues any job: also those put in by SQL, whose lease is the library's 60 seconds.
+        self._shortest_lease = min(
+            [60.0]
+            + [queue.lease.total_seconds() for queue in served]
+            + [task.settings.lease.total_seconds() for task in self.tasks.values()]
+        )
+        # A heartbeat that hangs must be found while there is time for another try.
+        self._lease_patience = max(interval(self._shortest_lease), 3.0)
         self._addresses: dict[str, Address] = {
-            purpose: address_of(source, f"{purpose} {self.id}") for purpose in ("jobs", "leases", "listen")
+            "jobs": address_of(source, f"jobs {self.id}"),
+            "leases": address_of(source, f"leases {self.id}", patience=self._lease_patience),
+            "listen": address_of(source, f"listen {self.id}"),
         }
         self.served = False
         """Whether it got as far as serving its queues."""
@@ -157,7 +171,8 @@ class Worker:
         self._ready = False
         self._status: TaskStatus[None] = TASK_STATUS_IGNORED
         self._stops = 0
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
+        self._starting: anyio.CancelScope | None = None
         self._changed: Wakeup | None = None
         self._claimer: Claimer | None = None
 
@@ -172,6 +187,9 @@ class Worker:
         self._stops += 2 if now else 1
         if self._stops == 1:
             logger.info("stopping: no more claims, running jobs have %s", self.options.grace)
+        if self._starting is not None:
+            # Nothing is held yet, so what hangs at the start may be torn.
+            self._starting.cancel()
         if self._claimer is not None:
             self._claimer.stop()
         if self._changed is not None:
@@ -229,20 +247,33 @@ class Worker:
         options = self.options
         stuck: list[str] = []
         async with AsyncExitStack() as closing:
-            work, leases = Session(self._addresses["jobs"]), Session(self._addresses["leases"])
+            work = Session(self._addresses["jobs"])
+            leases = Session(self._addresses["leases"], patience=self._lease_patience)
             closing.push_async_callback(work.close)
             closing.push_async_callback(leases.close)
-            await self._check_schema()
+            with anyio.CancelScope() as self._starting:
+                await self._check_schema()
             if self._stops:
                 return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
 
             self.served = True
 
+            # The claimer needs the others, and they tell it what happens.
             def freed() -> None:
                 claimer.freed()
 
+            def lost_ended(queue: str) -> None:
+                claimer.notified(queue)
+
             finisher = Finisher(work, self._schema, written=freed)
-            executor = Executor(self.tasks, options.concurrency, finish=finisher.put, freed=freed)
+            executor = Executor(
+                self.tasks,
+                options.concurrency,
+                finish=finisher.put,
+                freed=freed,
+                lost_ended=lost_ended,
+                broke=self._broke,
+            )
             heartbeat = Heartbeat(
                 leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
             )
@@ -260,9 +291,7 @@ class Worker:
                 took=heartbeat.expect,
                 dry=self.stop,
             )
-            rescuer = Rescuer(
-                leases, self._schema, lease_seconds=min(q.lease.total_seconds() for q in self.queues.values())
-            )
+            rescuer = Rescuer(leases, self._schema, lease_seconds=self._shortest_lease)
             retention = {queue.name: queue.retention for queue in self.queues.values()}
             cleanup = Cleanup(leases, self._schema, retention=retention, every=options.cleanup)
             listener = Listener(
@@ -291,7 +320,7 @@ class Worker:
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
             unwritten = finisher.ids()
-        return self._verdict(stuck, unwritten, executor.broken)
+        return self._verdict(stuck, unwritten)
 
     async def _loop(
         self, name: str, run: Callable[[], Awaitable[None]], scope: anyio.CancelScope | None = None
@@ -300,27 +329,29 @@ class Worker:
             with scope or nullcontext():
                 await run()
         except Exception as error:  # noqa: BLE001 - whatever it died of, the worker ends in order
-            logger.critical("the %s loop died, the worker stops: %s", name, one_line(error), exc_info=error)
-            self._failure = self._failure or error
-            self.stop(now=True)
+            logger.critical("the %s loop died, the worker stops: %s", name, one_line(error))
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """Take the worker down in order, for an error that only a person can mend."""
+        self._failure = self._failure or error
+        self.stop(now=True)
 
     async def _check_schema(self) -> None:
         trouble = Trouble("connecting")
         began = anyio.current_time()
         while True:
             try:
-                async with await connect(self._addresses["leases"]) as connection:
-                    await migrate.check(connection, self._schema, __version__)
+                with anyio.fail_after(START_SECONDS):
+                    async with await connect(self._addresses["leases"]) as connection:
+                        await migrate.check(connection, self._schema, __version__)
                 return
             except (psycopg.OperationalError, OSError) as error:
-                if self._stops:
-                    return
                 now = anyio.current_time()
                 wait = trouble.met(error, now)
                 if now + wait - began > START_SECONDS:
                     raise
-                assert self._changed is not None
-                await self._changed.sleep(wait)
+                await anyio.sleep(wait)
 
     def _subscribed(self) -> None:
         assert self._claimer is not None
@@ -339,8 +370,6 @@ class Worker:
         assert changed is not None
         while not self._stops:
             await changed.sleep()
-            if executor.broken is not None:
-                self.stop(now=True)
         claiming.deadline = anyio.current_time() + CLAIM_SECONDS
         grace_ends = anyio.current_time() + self.options.grace.total_seconds()
         while self._stops < 2 and executor.runs and (left := grace_ends - anyio.current_time()) > 0:
@@ -354,7 +383,7 @@ class Worker:
             return []
         return executor.abandon()
 
-    def _verdict(self, stuck: list[str], unwritten: list[int], broken: BaseException | None) -> ExitCode:
+    def _verdict(self, stuck: list[str], unwritten: list[int]) -> ExitCode:
         if unwritten:
             shown = ", ".join(map(str, unwritten[:20])) + (" ..." if len(unwritten) > 20 else "")
             logger.error(
@@ -363,14 +392,14 @@ class Worker:
             )  # fmt: skip
         if stuck:
             logger.error("handlers that would not end; their jobs were given back: %s", ", ".join(stuck))
-        failure = self._failure or broken
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
         if stuck:
             return ExitCode.STUCK
         if unwritten:
             return ExitCode.FAILED
         if self._stops > 1:
+            logger.warning("worker stopped at once, as it was told; what ran was given back")
             return ExitCode.FORCED
         logger.info("worker stopped")
         return ExitCode.STOPPED
@@ -391,9 +420,14 @@ def _by_name(queues: list[Queue]) -> Mapping[str, Queue]:
     return named
 
 
-def _tasks(queues: Iterable[Queue], registry: Iterable[Queue]) -> Mapping[str, Task[..., Any]]:
+def tasks_of(queues: Iterable[Queue]) -> Mapping[str, Task[..., Any]]:
+    """Give the tasks of several queues by name.
+
+    Raises:
+        TaskAlreadyRegisteredError: two of them have one name.
+    """
     known: dict[str, Task[..., Any]] = {}
-    for queue in dict.fromkeys((*queues, *registry)):
+    for queue in dict.fromkeys(queues):
         for name, task in queue.tasks.items():
             if known.setdefault(name, task) is not task:
                 raise TaskAlreadyRegisteredError(

@@ -1,5 +1,6 @@
 """The heartbeat: it extends what is held, says what is not, and stays on its page."""
 
+import time
 from datetime import timedelta
 
 import anyio
@@ -23,7 +24,36 @@ NEARLY_OVER = sql.SQL("now() + interval '1 second'")
 
 
 async def beat(session: Session, *held: tuple[int, int]) -> dict[int, bool]:
-    return await jobs.heartbeat(session, "asyncq", [Lease(job_id, token, 60) for job_id, token in held])
+    unwritten = await jobs.heartbeat(session, "asyncq", [Lease(job_id, token, 60) for job_id, token in held])
+    return {job_id: busy for (job_id, _), busy in unwritten.items()}
+
+
+async def test_of_two_leases_of_one_job_only_the_old_one_is_lost(session: Session, conn: Connection) -> None:
+    """An old outcome waits to be written while the same worker runs the new claim."""
+    job_id = await running(conn, TOKEN + 1)
+    unwritten = await jobs.heartbeat(session, "asyncq", [Lease(job_id, TOKEN, 60), Lease(job_id, TOKEN + 1, 60)])
+    assert unwritten == {(job_id, TOKEN): LOST}
+
+
+async def test_thousands_of_leases_are_extended_in_a_moment(session: Session, conn: Connection) -> None:
+    """A nested loop over the batch would take seconds."""
+    await conn.execute(
+        """insert into asyncq.jobs (queue, task, state, attempts, locked_by, lease_token, leased_until, attempted_at)
+        select 'q', 't', 'running', 1, 'w', 77, now() + interval '60 s', now() from generate_series(1, 10000)"""
+    )
+    cursor = await conn.execute("select array_agg(id) from asyncq.jobs")
+    row = await cursor.fetchone()
+    assert row is not None
+    leases = [Lease(job_id, TOKEN, 60) for job_id in row[0]]
+    began = time.perf_counter()
+    assert await jobs.heartbeat(session, "asyncq", leases) == {}
+    extended = time.perf_counter() - began
+    began = time.perf_counter()
+    assert await jobs.complete(session, "asyncq", leases) == {}
+    completed = time.perf_counter() - began
+    # Milliseconds a thousand, measured at 20 and 15; the nested loop took 560 and more.
+    assert extended < 2
+    assert completed < 2
 
 
 async def test_extends_each_lease_by_its_own_length_and_nothing_else(session: Session, conn: Connection) -> None:

@@ -179,7 +179,7 @@ async def test_whoever_was_rescued_can_neither_beat_nor_finish(session: Session,
     assert await claim(session, token=TOKEN + 1) == [job_id]
     before = await job(conn, job_id)
     lease = Lease(job_id, TOKEN, 60)
-    assert await jobs.heartbeat(session, "asyncq", [lease]) == {job_id: False}
+    assert await jobs.heartbeat(session, "asyncq", [lease]) == {(job_id, TOKEN): False}
     assert await finish(session, (job_id, TOKEN, Completed())) == {(job_id, TOKEN): False}
     assert await finish(session, (job_id, TOKEN, Released())) == {(job_id, TOKEN): False}
     assert await job(conn, job_id) == before

@@ -7,7 +7,8 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from asyncq.worker.wakeup import PERMANENT_SECONDS, Trouble, Wakeup, jittered, one_line
+from asyncq.worker.trouble import PERMANENT_SECONDS, Trouble, one_line
+from asyncq.worker.wakeup import Wakeup, jittered
 
 
 async def test_woken_before_the_sleep_it_does_not_sleep() -> None:

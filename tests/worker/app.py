@@ -41,6 +41,14 @@ async def lasting_patiently(seconds: float) -> None:
 
 
 @work.task
+async def slow_at_first() -> None:
+    """Takes for ever at its first attempt, and half a second at later ones."""
+    await note("start")
+    await asyncio.sleep(3600 if current_job().attempts == 1 else 0.5)
+    await note("end")
+
+
+@work.task
 async def killing() -> None:
     await note("start")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -88,12 +88,12 @@ async def test_a_worker_that_was_frozen_cannot_touch_what_was_given_away(
 ) -> None:
     first = start_worker("tests.worker.app")
     await first.wait_ready()
-    deferred = await app.lasting.defer(conn, 4.0)
+    deferred = await app.slow_at_first.defer(conn)
     await eventually(lambda: started(truth, deferred.id), describe="the job starts")
     first.stop()
     second = start_worker("tests.worker.app")
     await second.wait_ready()
-    await eventually(lambda: started(truth, deferred.id, 2), 10, describe="the second worker has it")
+    await eventually(lambda: started(truth, deferred.id, 2), 15, describe="the second worker has it")
     first.cont()
     await first.wait_for("lease was lost")
 
@@ -140,12 +140,12 @@ async def test_a_blocked_loop_that_outlives_its_lease_cannot_finish_for_its_succ
 ) -> None:
     first = start_worker("tests.worker.app")
     await first.wait_ready()
-    deferred = await app.blocking.options(max_attempts=5).defer(conn, 4.0)
+    deferred = await app.blocking.options(max_attempts=5).defer(conn, 9.0)
     await eventually(lambda: started(truth, deferred.id), describe="the job starts")
     second = start_worker("tests.worker.app", "--grace", "0")
     await second.wait_ready()
-    await eventually(lambda: started(truth, deferred.id, 2), 10, describe="it was rescued and runs again")
-    await first.wait_for("its outcome is dropped", 10)
+    await eventually(lambda: started(truth, deferred.id, 2), 9, describe="it was rescued and runs again")
+    await first.wait_for("its outcome is dropped", 15)
     cursor = await conn.execute("select attempts, state, locked_by from asyncq.jobs where id = %s", (deferred.id,))
     row = await cursor.fetchone()
     assert row is not None

@@ -12,10 +12,12 @@ import anyio
 import psycopg
 import pytest
 
-from asyncq import ExitCode, Queue, Worker, WorkerOptions
-from asyncq.db import listen
+from asyncq import Cancel, ExitCode, Queue, Worker, WorkerOptions, current_job
+from asyncq.db import connection, listen
+from asyncq.db.migrate import migrate
 from asyncq.errors import SchemaOutdatedError
-from asyncq.worker import wakeup
+from asyncq.worker import trouble
+from tests.blackhole import BlackHole
 from tests.eventually import eventually
 from tests.servers import Postgres
 from tests.worker.inside import running_worker
@@ -256,12 +258,171 @@ async def test_cancelling_the_host_gives_the_jobs_back(dsn: str, conn: psycopg.A
 async def test_a_lost_table_ends_the_worker_with_its_error(
     dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(wakeup, "PERMANENT_SECONDS", 0.5)
+    monkeypatch.setattr(trouble, "PERMANENT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "asyncq")
     worker = Worker([Queue()], dsn, WorkerOptions(poll=timedelta(seconds=0.1)))
     with pytest.RaisesGroup(psycopg.errors.UndefinedTable):
         async with anyio.create_task_group() as group:
             await group.start(worker.run)
             await conn.execute("drop table asyncq.jobs")
-            await anyio.sleep(20)
+            await anyio.sleep_forever()
     assert any("loop died" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_migration_that_changes_a_column_does_not_stop_a_worker(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    async with running_worker(queue, dsn):
+        await task.defer(conn, 1)
+        await eventually(lambda: ran == [1], describe="its statements are prepared")
+        await conn.execute("alter table asyncq.jobs alter attempts type bigint")
+        await conn.execute("alter table asyncq.jobs add column added int")
+        await task.defer(conn, 2)
+        await eventually(lambda: ran == [1, 2], describe="it goes on")
+
+
+async def test_a_job_that_was_lost_and_whose_first_run_has_ended_starts_at_once(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue()
+    starts: list[float] = []
+    ended: list[float] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        starts.append(time.monotonic())
+        try:
+            if len(starts) == 1:
+                await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.5)
+            ended.append(time.monotonic())
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=300))) as inside:
+        await task.defer(conn)
+        await eventually(lambda: len(starts) == 1, describe="it runs")
+        await conn.execute(
+            "update asyncq.jobs set state = 'available', lease_token = null, leased_until = null, locked_by = null"
+        )
+        # The heartbeat is 20 seconds away: the claim of the same job finds out.
+        await conn.execute("notify asyncq, 'default'")
+        await eventually(lambda: len(starts) == 2, describe="it runs again")
+        assert starts[1] >= ended[0]
+        assert starts[1] - ended[0] < 1
+    assert inside.code is ExitCode.STOPPED
+
+
+async def test_one_row_that_the_database_refuses_holds_nothing_up(
+    dsn: str, conn: psycopg.AsyncConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    await conn.execute(
+        """create function refuse() returns trigger language plpgsql as $$
+        begin
+            if old.args ->> 'number' = '7' then raise exception 'not this one'; end if;
+            return old;
+        end $$"""
+    )
+    await conn.execute("create trigger refuse before delete on asyncq.jobs for each row execute function refuse()")
+    await task.defer_many(conn, [task.args(number) for number in range(20)])
+    async with running_worker(queue, dsn):
+
+        async def one_is_left() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 1
+
+        await eventually(one_is_left, describe="the others are written")
+        await conn.execute("drop trigger refuse on asyncq.jobs")
+
+        async def none_is_left() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+        await eventually(none_is_left, describe="and it too, once it is accepted")
+    assert sorted(ran) == list(range(20))
+    assert sum("refuses its outcome" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_worker_serves_a_database_without_an_encoding(postgres: Postgres) -> None:
+    postgres.execute("create database bytes template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
+    dsn = postgres.dsn_of("bytes")
+    try:
+        await migrate(dsn)
+        queue = Queue()
+        ran: list[str] = []
+
+        @queue.task(name="task")
+        async def task(name: str) -> None:
+            ran.append(name)
+            raise Cancel("schön")
+
+        async with (
+            running_worker(queue, dsn),
+            await psycopg.AsyncConnection.connect(dsn, autocommit=True, client_encoding="utf8") as conn,
+        ):
+            await task.defer(conn, "größer")
+            await eventually(lambda: ran == ["größer"], describe="it runs")
+
+            async def reason() -> bool:
+                return await one(conn, "select last_error from asyncq.jobs where state = 'cancelled'") == "schön"
+
+            await eventually(reason, describe="the reason is written")
+    finally:
+        postgres.drop_database(dsn)
+
+
+async def test_the_shortest_lease_of_any_task_sets_the_pace_of_the_rescue(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue(lease=timedelta(hours=1))
+    ran: list[int] = []
+
+    @queue.task(name="task", lease=timedelta(seconds=1))
+    async def task() -> None:
+        ran.append(current_job().attempts)
+
+    async with running_worker(queue, dsn):
+        # Past its first look, which saw nothing running.
+        await anyio.sleep(4.0)
+        await conn.execute(
+            """insert into asyncq.jobs
+            (queue, task, state, attempts, locked_by, lease_token, leased_until, attempted_at, lease_seconds)
+            values ('default', 'task', 'running', 1, 'dead', 1, now() + interval '1 s', now(), 1)"""
+        )
+        await eventually(lambda: ran == [2], 6, describe="it is rescued")
+
+
+async def test_a_server_that_falls_silent_behind_a_proxy_is_left_for_a_new_connection(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy keeps acknowledging, so that neither keepalives nor TCP time-outs notice anything."""
+    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(listen, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(listen, "ANSWER_SECONDS", 1.0)
+    queue = Queue(lease=timedelta(seconds=10))
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    async with BlackHole(dsn) as proxy, running_worker(queue, proxy.dsn, WorkerOptions(poll=timedelta(seconds=1))):
+        await task.defer(conn, 1)
+        await eventually(lambda: ran == [1], describe="it works through the proxy")
+        proxy.swallow()
+        await task.defer(conn, 2)
+        await eventually(lambda: ran == [1, 2], 20, describe="new connections are made")
+        await task.defer(conn, 3)
+        await eventually(lambda: ran == [1, 2, 3], describe="and notifications come again")

@@ -1,10 +1,11 @@
 """What handlers may do, and what it does to their job and to their neighbours."""
 
 import asyncio
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import NoReturn
@@ -322,3 +323,55 @@ async def test_a_failing_backoff_function_does_not_lose_the_job(dsn: str, conn: 
             return await cursor.fetchone()
 
         await eventually(waits, describe="it is to be retried as by default")
+
+
+async def test_what_a_plain_function_gives_to_await_is_cancelled_past_the_timeout(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue(max_attempts=1)
+    ends: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    @queue.task(name="wrapped", timeout=timedelta(seconds=0.1))
+    def wrapped() -> Coroutine[None, None, None]:
+        time.sleep(0.3)
+        return slow()
+
+    async with running_worker(queue, dsn):
+        await wrapped.defer(conn)
+        await eventually(lambda: one_discarded(queue, conn), describe="it failed")
+    assert ends == ["cancelled"]
+    assert "TimeoutError" in ((await queue.discarded(conn))[0].last_error or "")
+
+
+async def test_a_log_filter_that_raises_loses_no_outcome_and_ends_the_worker(
+    dsn: str, conn: psycopg.AsyncConnection
+) -> None:
+    queue = Queue(max_attempts=1)
+
+    @queue.task(name="bad")
+    async def bad() -> None:
+        raise ValueError("x")
+
+    class Broken(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            if "is discarded" in record.getMessage():
+                raise RuntimeError("a broken filter")
+            return True
+
+    broken = Broken()
+    logging.getLogger("asyncq.worker").addFilter(broken)
+    try:
+        with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="a broken filter")):
+            async with running_worker(queue, dsn):
+                await bad.defer(conn)
+                await eventually(lambda: one_discarded(queue, conn), describe="the outcome is written")
+                await anyio.sleep_forever()
+    finally:
+        logging.getLogger("asyncq.worker").removeFilter(broken)

@@ -58,6 +58,15 @@ async def test_a_burst_of_mails_is_cleared_though_a_worker_dies(
 
     await eventually(a_third_is_sent, 30, describe="a third of the mails is sent")
     workers[0].kill()
+
+    async def its_backends_are_gone() -> bool:
+        # A claim under way is carried out by the server, whoever asked for it.
+        cursor = await conn.execute(
+            "select count(*) from pg_stat_activity where application_name like %s", (f"asyncq %:{workers[0].pid}:%",)
+        )
+        return await cursor.fetchone() == (0,)
+
+    await eventually(its_backends_are_gone, describe="the killed worker's backends are gone")
     cursor = await conn.execute(
         "select id from asyncq.jobs where state = 'running' and locked_by like %s", (f"%:{workers[0].pid}:%",)
     )

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import anyio
 import psycopg
 import pytest
 
@@ -83,11 +84,26 @@ async def test_a_burst_ends_when_nothing_is_due(dsn: str, conn: psycopg.AsyncCon
 
     await task.defer_many(conn, [task.args(number) for number in range(20)])
     await task.options(delay=timedelta(hours=1)).defer(conn, 99)
-    code = await asyncio.wait_for(Worker([queue, other], dsn, WorkerOptions(burst=True, concurrency=4)).run(), 20)  # noqa: TID251 - the test's own limit
+    with anyio.fail_after(20):
+        code = await Worker([queue, other], dsn, WorkerOptions(burst=True, concurrency=4)).run()
     assert code is ExitCode.STOPPED
     assert sorted(ran) == list(range(40))
     cursor = await conn.execute("select count(*), sum(attempts) from asyncq.jobs")
     assert await cursor.fetchone() == (1, 0)
+
+
+async def test_a_burst_asks_every_queue_though_it_has_fewer_slots(dsn: str, conn: psycopg.AsyncConnection) -> None:
+    queues = [Queue(name) for name in ("a", "b", "c")]
+    ran: list[int] = []
+
+    @queues[2].task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    await task.defer_many(conn, [task.args(number) for number in range(5)])
+    with anyio.fail_after(20):
+        assert await Worker(queues, dsn, WorkerOptions(burst=True, concurrency=1)).run() is ExitCode.STOPPED
+    assert sorted(ran) == list(range(5))
 
 
 async def test_a_burst_on_an_empty_database_ends(dsn: str) -> None:

@@ -175,6 +175,56 @@ async def test_nothing_starts_after_the_signal_while_a_claim_is_under_way(
     assert await cursor.fetchall() == [("available", 0)]
 
 
+async def test_a_claim_that_waits_for_the_table_at_the_stop_is_not_carried_out_later(
+    conn: psycopg.AsyncConnection, dsn: str, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    """A migration holds the table for longer than the worker takes to stop."""
+    worker = start_worker("tests.worker.app")
+    await worker.wait_ready()
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("select asyncq.defer('tests.worker.app.quick', '{\"number\": 1}', queue => 'work')")
+        await holder.execute("lock table asyncq.jobs in access exclusive mode")
+        await conn.execute("notify asyncq, 'work'")
+
+        async def waits() -> bool:
+            cursor = await conn.execute(
+                "select count(*) from pg_stat_activity"
+                " where application_name like 'asyncq jobs%' and wait_event_type = 'Lock'"
+            )
+            return await cursor.fetchone() == (1,)
+
+        await eventually(waits, describe="the claim waits for the table")
+        worker.terminate()
+        assert await worker.wait() == 0
+
+    async def gone() -> bool:
+        cursor = await conn.execute("select count(*) from pg_stat_activity where application_name like 'asyncq %'")
+        return await cursor.fetchone() == (0,)
+
+    await eventually(gone, describe="its backends are gone")
+    cursor = await conn.execute("select state, attempts from asyncq.jobs")
+    assert await cursor.fetchall() == [("available", 0)]
+
+
+async def test_a_worker_whose_start_hangs_can_be_stopped(
+    dsn: str, start_worker: StartWorker, conn: psycopg.AsyncConnection
+) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("lock table asyncq.migrations in access exclusive mode")
+        worker = start_worker("tests.worker.app")
+
+        async def waits() -> bool:
+            cursor = await conn.execute(
+                "select count(*) from pg_stat_activity"
+                " where application_name like 'asyncq leases%' and wait_event_type = 'Lock'"
+            )
+            return await cursor.fetchone() == (1,)
+
+        await eventually(waits, 15, describe="the start hangs")
+        worker.terminate()
+        assert await worker.wait(5) == 0
+
+
 async def test_an_idle_worker_stops_at_once(start_worker: StartWorker) -> None:
     worker = start_worker("tests.worker.app")
     await worker.wait_ready()

@@ -1,7 +1,7 @@
 -- Extend the leases of the jobs that one worker holds.
 --
 -- Params:  ids, tokens (pairwise: the claim under which each is held)
--- Returns: rows (id, busy) of those not extended: busy, somebody's open transaction holds the row, try again; otherwise
+-- Returns: rows (id, token, busy) of those not extended: busy, somebody's open transaction holds the row, try again; otherwise
 --          lost, no row has this id and token any more
 -- Locks:   the rows, with SKIP LOCKED
 -- Index:   primary key. A heartbeat changes no indexed column, so it stays on its page (HOT).
@@ -22,7 +22,8 @@ extended as (
     returning j.id, j.lease_token
 )
 select
-    given.id,
+    given.id, given.token,
     exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
 from given
-where not exists (select 1 from extended where extended.id = given.id and extended.lease_token = given.token)
+-- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
+where (given.id, given.token) not in (select extended.id, extended.lease_token from extended)

@@ -2,8 +2,8 @@
 --
 -- Params:  batch
 -- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds): what was rescued, and in how many
---          seconds the next lease ends (null: nothing is running); one row with a null id when there was nothing.
---          mine is false when another worker is at it.
+--          seconds the next lease ends (negative: it did, and could not be taken; null: nothing is running); one row with
+--          a null id when there was nothing. mine is false when another worker is at it.
 -- Locks:   a transaction-level advisory lock, one rescuer at a time; then the rows, with SKIP LOCKED
 -- Index:   jobs_running
 -- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
@@ -40,9 +40,10 @@ notified as (
 select
     turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
     (
+        -- Also of one that ran out and that somebody's open transaction holds: negative, to be looked at again soon.
         select extract(epoch from min(least(j.leased_until, '9999-12-29 00:00+00')) - now())::float8
         from asyncq.jobs j
-        where j.state = 'running' and j.leased_until >= now()
+        where j.state = 'running' and j.id not in (select expired.id from expired)
     ),
     notified.queues
 from turn
