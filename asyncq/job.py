@@ -41,6 +41,17 @@ class Job:
     """Read a job's row, as it was when it was read. Changing it changes nothing in the database.
 
     Times are aware datetimes of the database's clock; those beyond the years 1 to 9999 are brought to these ends.
+
+    Attributes:
+        id, queue, task, priority, attempts, max_attempts: as on the row.
+        args_json: the arguments, a JSON object keyed by parameter name; `args` has them read.
+        run_at: not started before this time.
+        state: where it stands.
+        lease: how long a claim or a heartbeat holds it.
+        created_at: when it was deferred.
+        attempted_at: when its latest run was claimed.
+        finished_at: when it was discarded or cancelled.
+        last_error: the latest failure, or why it was cancelled.
     """
 
     id: int

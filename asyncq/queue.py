@@ -124,6 +124,12 @@ class Queue:
         Raises:
             ConfigurationError: the function or an option cannot be used; the message says why.
             TaskAlreadyRegisteredError: this queue has a task of that name.
+
+        >>> emails = Queue("emails")
+        >>> @emails.task(name="emails.send", timeout=timedelta(seconds=30))
+        ... async def send(address: str) -> None: ...
+        >>> list(emails.tasks)
+        ['emails.send']
         """
         if handler is not None:
             return self._register(handler)
@@ -182,6 +188,10 @@ class Queue:
         Args:
             connection: whose transaction's view is shown.
             limit: how many at most, 1 to 100,000.
+
+        Raises:
+            InvalidArgsError: the limit is of another type or out of range.
+            TypeError: `connection` is no psycopg.AsyncConnection.
         """
         ranges.whole_number("discarded(limit=)", limit, (1, 100_000), InvalidArgsError)
         return await jobs.discarded(checked(connection), self.schema, queue=self.name, limit=limit)

@@ -89,6 +89,11 @@ def current_job() -> RunningJob:
 
     Raises:
         RuntimeError: nothing is running: the function was called by hand, for instance in a unit test.
+
+    >>> current_job()
+    Traceback (most recent call last):
+    ...
+    RuntimeError: current_job() is for handlers that a worker runs; no job is running here
     """
     try:
         return current.get()

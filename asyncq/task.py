@@ -39,7 +39,19 @@ BATCH_CHARACTERS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Deferred(Generic[R_co]):
-    """A job that was put in. It exists once the caller's transaction commits, and only then."""
+    """A job that was put in. It exists once the caller's transaction commits, and only then.
+
+    Attributes:
+        id: the job's, the same for all its attempts.
+        task: the name of its task.
+        queue: the name of its queue.
+        run_at: not started before this time, of the database's clock; those beyond the years 1 to 9999 are brought to
+            these ends.
+
+    >>> from datetime import UTC
+    >>> Deferred(17, "shop.send_receipt", "emails", datetime(2030, 1, 31, tzinfo=UTC)).id
+    17
+    """
 
     id: int
     task: str
@@ -192,6 +204,12 @@ class Task(_Putting[P, R]):
 
         Raises:
             InvalidArgsError: as `defer`.
+
+        >>> from asyncq import Queue
+        >>> @Queue("emails").task(name="send")
+        ... async def send(order_id: int) -> None: ...
+        >>> send.args(7)
+        TaskArgs(task='send', text='{"order_id":7}')
         """
         return TaskArgs(self.name, self.arguments.dump(args, kwargs))
 
@@ -215,6 +233,16 @@ class Task(_Putting[P, R]):
 
         Raises:
             InvalidArgsError: a value is of another type or out of range.
+
+        >>> from asyncq import Queue
+        >>> @Queue("emails").task(name="send")
+        ... async def send(order_id: int) -> None: ...
+        >>> send.options(delay=timedelta(hours=1), priority=5).name
+        'send'
+        >>> send.options(priority=40_000)
+        Traceback (most recent call last):
+        ...
+        asyncq.errors.InvalidArgsError: options(priority=) must be a whole number from -32,768 to 32,767, not 40,000
         """
         changes: dict[str, Any] = {}
         if delay is not None and run_at is not None:

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import yaml
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from asyncq import WorkerOptions
 from tests.eventually import eventually
@@ -65,10 +65,10 @@ def test_worker_has_the_time_to_stop() -> None:
 def test_all_services_speak_of_one_database() -> None:
     server = SERVICES["postgres"]["environment"]
     for service in ("migrate", "worker"):
-        dsn = conninfo_to_dict(SERVICES[service]["environment"]["ASYNCQ_DSN"])
-        assert (dsn["host"], dsn["port"]) == ("postgres", "5432")
-        assert dsn["dbname"] == server["POSTGRES_DB"]
-        assert (dsn["user"], dsn["password"]) == (server["POSTGRES_USER"], server["POSTGRES_PASSWORD"])
+        client = SERVICES[service]["environment"]
+        assert client["PGHOST"] == "postgres"
+        assert client["PGDATABASE"] == server["POSTGRES_DB"]
+        assert (client["PGUSER"], client["PGPASSWORD"]) == (server["POSTGRES_USER"], server["POSTGRES_PASSWORD"])
 
 
 def test_dockerfile() -> None:
@@ -103,14 +103,13 @@ def test_dockerfile_copies_all_that_the_wheel_needs(tmp_path: Path) -> None:
 @pytest.fixture
 def environment(postgres: Postgres) -> Generator[dict[str, str]]:
     """The worker's environment, on the test's server: with the role and the database that the image would make."""
-    dsn = conninfo_to_dict(SERVICES["worker"]["environment"]["ASYNCQ_DSN"])
-    user, database = sql.Identifier(str(dsn["user"])), sql.Identifier(str(dsn["dbname"]))
+    given = dict(SERVICES["worker"]["environment"])
+    user, database = sql.Identifier(given["PGUSER"]), sql.Identifier(given["PGDATABASE"])
     here = conninfo_to_dict(postgres.server.dsn)
-    postgres.execute(sql.SQL("create role {} login password {}").format(user, sql.Literal(dsn["password"])))
+    postgres.execute(sql.SQL("create role {} login password {}").format(user, sql.Literal(given["PGPASSWORD"])))
     postgres.execute(sql.SQL("create database {} owner {}").format(database, user))
-    given: dict[str, Any] = {**dsn, "host": here["host"], "port": here["port"]}
-    yield {**SERVICES["worker"]["environment"], "ASYNCQ_DSN": make_conninfo(**given)}
-    postgres.drop_database(make_conninfo(**given))
+    yield {**given, "PGHOST": str(here["host"]), "PGPORT": str(here["port"])}
+    postgres.drop_database(postgres.dsn_of(given["PGDATABASE"]))
     postgres.execute(sql.SQL("drop role {}").format(user))
 
 
@@ -143,6 +142,16 @@ async def test_commands_run(environment: dict[str, str], tmp_path: Path) -> None
         assert await worker.wait() == 0
     finally:
         worker.reap()
-    async with await psycopg.AsyncConnection.connect(environment["ASYNCQ_DSN"]) as connection:
+    there: dict[str, Any] = {
+        word: environment[name]
+        for word, name in (
+            ("host", "PGHOST"),
+            ("port", "PGPORT"),
+            ("dbname", "PGDATABASE"),
+            ("user", "PGUSER"),
+            ("password", "PGPASSWORD"),
+        )
+    }
+    async with await psycopg.AsyncConnection.connect(**there) as connection:
         cursor = await connection.execute("select count(*) from asyncq.jobs")
         assert await cursor.fetchone() == (0,)

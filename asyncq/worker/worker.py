@@ -75,6 +75,9 @@ class ExitCode(IntEnum):
     """Tell how a worker ended; the command line exits with it.
 
     Code 2 is a wrong use or configuration. All codes but 0 leave a line in the log that says why.
+
+    >>> int(ExitCode.FORCED)
+    5
     """
 
     STOPPED = 0
@@ -99,6 +102,9 @@ class WorkerOptions:
 
     Raises:
         ConfigurationError: a value is of another type or out of range.
+
+    >>> WorkerOptions(concurrency=20, grace=timedelta(seconds=10)).concurrency
+    20
     """
 
     concurrency: int = 100
@@ -136,6 +142,10 @@ class Worker:
     Raises:
         ConfigurationError: no queue, two of one name or of two schemas, or a DSN that cannot be read.
         TaskAlreadyRegisteredError: two tasks of one name.
+
+    >>> worker = Worker([Queue("emails")], "postgresql://localhost/shop", WorkerOptions(burst=True))
+    >>> list(worker.queues)
+    ['emails']
     """
 
     def __init__(
