@@ -222,6 +222,8 @@ def _hint(handler: Callable[..., object], parameter: inspect.Parameter, where: s
     """Return the resolved annotation of a parameter that can be stored; raise ConfigurationError otherwise."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ConfigurationError(f"{where}: *args and **kwargs cannot be stored; name each parameter")
+    if parameter.annotation is parameter.empty and parameter.name in ("self", "cls"):
+        raise ConfigurationError(f"{where}: a method cannot be a task, for {parameter.name} would have to be stored")
     if parameter.annotation is parameter.empty:
         raise ConfigurationError(f"{where} has no annotation; add one (`Any` will do)")
     try:

@@ -131,8 +131,14 @@ class Queue:
         >>> list(emails.tasks)
         ['emails.send']
         """
+        unknown = sorted(options.keys() - _OPTIONS)
+        if unknown:
+            raise ConfigurationError(
+                f"task() has no option {unknown[0]!r}: it has {', '.join(sorted(_OPTIONS))};"
+                " delay, run_at and queue belong to a call, task.options(...)"
+            )
         if handler is not None:
-            return self._register(handler)
+            return self._register(handler, **options)
 
         def decorate(function: Callable[..., object]) -> Task[..., Any]:
             return self._register(function, **options)
@@ -211,10 +217,13 @@ class Queue:
             InvalidArgsError: `ids` holds something that is no id.
         """
         if ids is not None:
-            if isinstance(ids, str):
-                raise InvalidArgsError("replay(ids=) must be several ids, not a string")
+            if isinstance(ids, str) or not isinstance(ids, Iterable):
+                raise InvalidArgsError(f"replay(ids=) must be several ids, such as [17], not {ids!r:.100}")
             ids = [ranges.whole_number("replay(ids=)", each, (1, 2**63 - 1), InvalidArgsError) for each in ids]
         return await jobs.replay(checked(connection), self.schema, queue=self.name, ids=ids)
+
+
+_OPTIONS = {"name", "aliases", "timeout", "retry", "max_attempts", "priority", "lease"}
 
 
 def _policy(what: str, given: object) -> RetryPolicy | None:

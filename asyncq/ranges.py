@@ -65,8 +65,13 @@ def duration(
     if not isinstance(value, timedelta):
         raise error(f"{what} must be a timedelta, not {type(value).__name__}")
     if not shortest <= value <= longest:
-        raise error(f"{what} must be between {shortest} and {longest}, not {value}")
+        raise error(f"{what} must be between {_shown(shortest)} and {_shown(longest)}, not {_shown(value)}")
     return value
+
+
+def _shown(value: timedelta) -> str:
+    seconds = value.total_seconds()
+    return f"{seconds / 86_400:,g} days" if abs(seconds) >= 86_400 else f"{seconds:g} s"
 
 
 def aware(what: str, value: object, error: Error) -> datetime:

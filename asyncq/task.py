@@ -80,8 +80,8 @@ class TaskOptions:
     retry: RetryPolicy
 
 
-class _Putting(Generic[P, R]):
-    """The verbs, for a task and for a task with options."""
+class Deferrable(Generic[P, R]):
+    """What jobs can be put in through: a task, or a task with options."""
 
     name: str
     arguments: Arguments
@@ -99,8 +99,9 @@ class _Putting(Generic[P, R]):
             InvalidArgsError: the arguments do not fit the handler, or would not arrive equal and of the same type.
             psycopg.Error: as the server or the connection raised it.
         """
+        checked(connection)
         text = self.arguments.dump(args, kwargs)
-        job_id, run_at = await jobs.defer(checked(connection), self.schema, self.stored, text)
+        job_id, run_at = await jobs.defer(connection, self.schema, self.stored, text)
         return Deferred(job_id, self.name, self.stored.queue, run_at)
 
     async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
@@ -126,7 +127,7 @@ class _Putting(Generic[P, R]):
         if first is None:
             return []
         if second is None:
-            return await jobs.defer_many(connection, self.schema, self.stored, first)
+            return await jobs.defer_few(connection, self.schema, self.stored, first)
         async with jobs.whole(connection):
             ids = await jobs.defer_many(connection, self.schema, self.stored, first)
             ids += await jobs.defer_many(connection, self.schema, self.stored, second)
@@ -151,7 +152,7 @@ class _Putting(Generic[P, R]):
             yield batch
 
 
-class BoundTask(_Putting[P, R]):
+class BoundTask(Deferrable[P, R]):
     """A task with options for the jobs put in through it: what `Task.options` gives."""
 
     def __init__(self, name: str, arguments: Arguments, schema: str, stored: jobs.Stored) -> None:
@@ -161,7 +162,7 @@ class BoundTask(_Putting[P, R]):
         self.stored = stored
 
 
-class Task(_Putting[P, R]):
+class Task(Deferrable[P, R]):
     """A handler registered by `@queue.task`: call it as before, or put its jobs in with `defer`.
 
     Attributes:

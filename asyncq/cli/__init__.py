@@ -26,9 +26,9 @@ USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives its exit code.
 
-    0 done; 1 an internal loop of the worker died, or the database refused; 2 wrong use or configuration; 3 the schema
-    is missing or does not fit; 4 the server cannot be reached; 5 stopped at once by a second signal; 6 handlers that
-    would not end.
+    0 done; 1 an internal loop of the worker died, or the database refused; 2 wrong use or configuration, or a right is
+    missing; 3 the schema is missing or does not fit; 4 the server cannot be reached; 5 stopped at once by a second
+    signal; 6 handlers that would not end.
     """
     parser = argparse.ArgumentParser(prog="asyncq", description="A job queue on plain PostgreSQL.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"asyncq {__version__}")
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction) as error:
         return _refused(f"{_first_line(error)}: run 'asyncq migrate' first?", ExitCode.SCHEMA)
     except psycopg.errors.InsufficientPrivilege as error:
-        return _refused(f"a right is missing: {_first_line(error)}", ExitCode.FAILED)
+        return _refused(f"a right is missing, see Permissions in the README: {_first_line(error)}", USAGE)
     except (psycopg.OperationalError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             # Whoever read our output has gone, as `head` does.

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 
 from asyncq.db.connection import conninfo_of
 from asyncq.db.statements import checked_schema
@@ -45,6 +46,8 @@ def dsn_of(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
 
 def find_dsn(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str | None:
     """Find the DSN, if any is given."""
+    if options.dsn == "":
+        raise ConfigurationError("--dsn is empty: is a variable in it not set?")
     for given in (options.dsn, environ.get("ASYNCQ_DSN"), environ.get("DATABASE_URL")):
         if given:
             return conninfo_of(given)
@@ -88,8 +91,9 @@ def queues_of(modules: Iterable[str]) -> list[Queue]:
         if attribute:
             queue: object = getattr(module, attribute, None)
             if not isinstance(queue, Queue):
-                what = "has no such name" if queue is None else f"it is a {type(queue).__name__}"
-                raise ConfigurationError(f"{given!r} is not a Queue: {what}")
+                what = f"has no {attribute!r}" if queue is None else f"has a {type(queue).__name__} there"
+                names = ", ".join(key for key, value in vars(module).items() if isinstance(value, Queue)) or "none"
+                raise ConfigurationError(f"{given!r} is not a Queue: module {name!r} {what}; its queues: {names}")
             found[queue] = None
         else:
             here = [value for value in vars(module).values() if isinstance(value, Queue)]
@@ -99,7 +103,7 @@ def queues_of(modules: Iterable[str]) -> list[Queue]:
     return list(found)
 
 
-def _import(name: str) -> object:
+def _import(name: str) -> ModuleType:
     if name.endswith(".py") or "/" in name or not name:
         dotted = name.removesuffix(".py").replace("/", ".").strip(".")
         example = f", such as {dotted}" if dotted else ""

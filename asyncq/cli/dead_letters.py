@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sys
 from typing import Any
 
 import psycopg
@@ -67,6 +68,10 @@ def run_replay(options: argparse.Namespace) -> int:
     replayed = asyncio.run(_replay(common.dsn_of(options), queue, options.ids or None))
     for job_id in replayed:
         print(job_id)
+    missed = sorted(set(options.ids) - set(replayed))
+    if missed:
+        shown = ", ".join(map(str, missed))
+        print(f"asyncq: not discarded or cancelled jobs of this queue: {shown}", file=sys.stderr)
     if not replayed:
         print(f"nothing to replay in queue {printable(queue.name)}")
     return 0

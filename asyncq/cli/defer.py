@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import re
+import sys
 from datetime import datetime
 from typing import Any
 
@@ -97,12 +98,15 @@ async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
         common.schema_of(options, queues)
         found = tasks_of(queues).get(options.task)
         if found is None:
-            raise UnknownTaskError(f"there is no task {options.task!r} in {options.module!r}")
+            known = ", ".join(tasks_of(queues)) or "none"
+            raise UnknownTaskError(f"there is no task {options.task!r} in {options.module!r}; it has {known}")
         bound = found.options(**chosen)
         args, kwargs = bound.arguments.load(options.args)
         text = bound.arguments.dump(args, kwargs)
     async with await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection:
         job_id, _ = await jobs.defer(connection, bound.schema, bound.stored, text)
+    if options.module is None and options.queue is None:
+        print("asyncq: put into queue 'default': give --queue or --module if it is another", file=sys.stderr)
     return job_id
 
 

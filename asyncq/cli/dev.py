@@ -93,7 +93,8 @@ async def _prepare(dsn: str, schema: str) -> None:
     for step in await migrate.migrate(dsn, schema=schema):
         _say(f"applied to schema {schema}: {step.version:04} {step.name}")
     print(f"DSN: {dsn}")
-    print(f"export ASYNCQ_DSN={shlex.quote(dsn)}", flush=True)
+    # The second is what the user's own code is likely to read; the worker gets both as well.
+    print(f"export ASYNCQ_DSN={shlex.quote(dsn)} DATABASE_URL={shlex.quote(dsn)}", flush=True)
 
 
 # --------------------------------------------------------------------------------------------------------- the database
@@ -196,7 +197,9 @@ class Bench:
         """Run one worker, until there is a reason to have none or another."""
         # Before the start: what changes while it starts, it may have read or not.
         changed = self._changed = anyio.Event()
-        async with started(self._arguments, dsn=dsn, patience=self._patience, env=FRESH) as child:
+        async with started(
+            self._arguments, dsn=dsn, patience=self._patience, env=FRESH | {"DATABASE_URL": dsn}
+        ) as child:
             self._child = child
             await any_of(self.stopping.wait, changed.wait, child.wait)
             code = child.returncode

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -18,6 +19,10 @@ from asyncq.worker import ExitCode, Worker, WorkerOptions
 __all__ = ["add", "add_options", "options_of", "run_worker"]
 
 Subparsers = Any
+
+LEFTOVERS_SECONDS = 3.0
+"""How long what handlers left behind may hold up the end of the process."""
+
 logger = logging.getLogger("asyncq.worker")
 
 
@@ -112,8 +117,10 @@ def run_worker(worker: Worker) -> int:
     cancellation would hold up the closing of the event loop, and a thread of one the end of the interpreter.
     """
     runner = asyncio.Runner(loop_factory=_loop_factory())
+    loop = runner.get_loop()
+    main = loop.create_task(_under_signals(worker))
     try:
-        code = runner.run(_under_signals(worker))
+        code = _run_to_its_end(loop, main)
     except BaseException as error:
         if not worker.served:
             runner.close()
@@ -121,16 +128,63 @@ def run_worker(worker: Worker) -> int:
         logger.critical("the worker failed", exc_info=error)
         code = ExitCode.FAILED
     if code != ExitCode.STOPPED:
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(code)
+        _end_process(code)
+    # Tasks and threads that handlers left behind may hold up what follows, for ever.
+    leftovers = threading.Timer(LEFTOVERS_SECONDS, _leave_behind)
+    leftovers.daemon = True
+    leftovers.start()
     runner.close()
     return code
 
 
+def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int]) -> int:
+    while True:
+        try:
+            return loop.run_until_complete(main)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if main.done():
+                raise
+            # A task that a handler made raised it: asyncio stops the loop for that. It is no reason to end here.
+            logger.warning("a task of a handler raised %s; the worker goes on", type(error).__name__)
+
+
+def _leave_behind() -> None:
+    logger.error("handlers left tasks or threads behind that would not end; their jobs were given back or finished")
+    _end_process(ExitCode.STUCK)
+
+
+def _end_process(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def _keep_from_children() -> None:
+    """Give forked children their own signals: those of the event loop would arrive at the parent's."""
+    if not hasattr(os, "register_at_fork"):
+        return  # Windows forks nothing
+
+    def forget() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    os.register_at_fork(
+        # Held back until the child has forgotten the parent's handlers.
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS),
+        after_in_child=forget,
+    )
+
+
 async def _under_signals(worker: Worker) -> int:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    _keep_from_children()
+    for number in _SIGNALS:
         try:
             loop.add_signal_handler(number, worker.stop)
         except NotImplementedError:  # Windows has none in its event loops

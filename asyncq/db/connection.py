@@ -104,6 +104,8 @@ def address_of(source: str | AsyncConnectionPool[Any], name: str, *, patience: f
     dsn: object = source
     extra: dict[str, Any] = {}
     if not isinstance(source, str):
+        if not isinstance(source, AsyncConnectionPool):
+            raise ConfigurationError(f"a worker needs a DSN or a psycopg_pool.AsyncConnectionPool, not {source!r:.100}")
         dsn, pooled = source.conninfo, source.kwargs
         if callable(pooled):
             raise ConfigurationError("the pool makes its parameters by a function: give the worker a DSN instead")
@@ -158,11 +160,18 @@ def checked(connection: object) -> psycopg.AsyncConnection[Any]:
     """
     if isinstance(connection, psycopg.AsyncConnection):
         return connection
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise TypeError(
-        f"the first argument must be the psycopg.AsyncConnection whose transaction the job belongs to, not {kind}"
-        " (with SQLAlchemy: (await (await session.connection()).get_raw_connection()).driver_connection)"
-    )
+    kind = type(connection)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(connection, AsyncConnectionPool):
+        advice = ": take a connection from it, async with pool.connection() as conn, and pass that"
+    elif isinstance(connection, psycopg.Connection):
+        advice = ": from synchronous code use the SQL function, select asyncq.defer(...)"
+    elif kind.__module__.startswith("sqlalchemy"):
+        advice = ": pass (await (await session.connection()).get_raw_connection()).driver_connection"
+    else:
+        advice = ""
+    wanted = "the psycopg.AsyncConnection whose transaction the job belongs to"
+    raise TypeError(f"the first argument must be {wanted}, not {name}{advice}")
 
 
 async def connect(address: Address) -> psycopg.AsyncConnection[TupleRow]:

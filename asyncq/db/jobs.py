@@ -5,11 +5,13 @@ user's transaction.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import anyio
 import psycopg
 from psycopg.pq import TransactionStatus
 
@@ -28,11 +30,13 @@ __all__ = [
     "cleanup",
     "complete",
     "defer",
+    "defer_few",
     "defer_many",
     "discarded",
     "due",
     "finish",
     "heartbeat",
+    "release",
     "replay",
     "rescue",
     "whole",
@@ -68,11 +72,17 @@ class Stored:
 
 async def defer(connection: Connection, schema: str, stored: Stored, args: str) -> tuple[int, datetime]:
     """Insert one job; gives its id and its `run_at`."""
-    async with PlainCursor(connection) as cursor:
+    async with _turn(connection), PlainCursor(connection) as cursor:
         await cursor.execute(load("jobs/defer", schema), {**stored.params(), "args": args}, binary=True)
         row = await cursor.fetchone()
     assert row is not None
     return row[0], row[1]
+
+
+async def defer_few(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
+    """Insert some jobs in one statement, which is a whole in itself; gives their ids in the order of `args`."""
+    async with _turn(connection):
+        return await defer_many(connection, schema, stored, args)
 
 
 async def defer_many(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
@@ -84,9 +94,24 @@ async def defer_many(connection: Connection, schema: str, stored: Stored, args: 
     return row[0]
 
 
+_turns: WeakKeyDictionary[Connection, anyio.Lock] = WeakKeyDictionary()
+"""Connections on which several statements were made a whole, and whose turn it is there."""
+
+
+def _turn(connection: Connection) -> anyio.Lock | nullcontext[None]:
+    """Wait for a whole that another task has open on the connection: its undoing would take this statement along."""
+    return _turns.get(connection) or nullcontext()
+
+
 @asynccontextmanager
 async def whole(connection: Connection) -> AsyncGenerator[None]:
     """Make several statements all or nothing, without ending a transaction that is the caller's to end."""
+    async with _turns.setdefault(connection, anyio.Lock()), _savepoint(connection):
+        yield
+
+
+@asynccontextmanager
+async def _savepoint(connection: Connection) -> AsyncGenerator[None]:
     if not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         # psycopg's transaction() would commit at its end here. Any statement begins the caller's own transaction, as
         # it would for the caller; what follows is then a savepoint in it.
@@ -189,6 +214,12 @@ async def finish(session: Session, schema: str, finished: Sequence[tuple[Lease, 
         },
     )
     return {(job_id, token): busy for job_id, token, busy in rows if job_id is not None}
+
+
+async def release(session: Session, schema: str, tokens: Sequence[int]) -> int:
+    """Give back what claims took whose answer never came; gives how many jobs."""
+    rows = await session.fetch(load("jobs/release", schema), {"tokens": list(tokens)})
+    return rows[0][0]
 
 
 class Rescue(NamedTuple):

@@ -11,6 +11,7 @@ only of what was running.
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any
@@ -82,6 +83,8 @@ class Claimer:
         self._due: dict[str, float] = {}
         self._credit: dict[str, float] = dict.fromkeys(weights, 0.0)
         self._next_poll = -inf
+        # Tokens of claims whose answer never came.
+        self._doubtful: list[int] = []
         # In a burst: whether all queues were put to be asked since something was last found.
         self._asked_last = False
         # Queues that a claim found dry, whose next due time was not asked for yet, and when the claim looked.
@@ -110,6 +113,17 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim while there are free slots and work for them; otherwise sleep."""
+        await self._run()
+        if self._doubtful:
+            with suppress(Exception):  # the rescue is left for it
+                await self._settle_doubt()
+
+    async def _settle_doubt(self) -> None:
+        """Give back what a claim took whose answer never came: its runs never began, and cost no attempt."""
+        await jobs.release(self._session, self._schema, self._doubtful)
+        self._doubtful.clear()
+
+    async def _run(self) -> None:
         trouble = Trouble("claiming")
         while not self._stopping:
             try:
@@ -129,14 +143,7 @@ class Claimer:
 
     async def _step(self) -> float:
         """Do one thing that is to be done; gives how long to sleep before the next, 0 for not at all."""
-        now = anyio.current_time()
-        if now >= self._next_poll:
-            self._ready.update(self._weights)
-            # Workers that started together drift apart once, at their first poll.
-            self._next_poll = now + (self._poll if self._next_poll > -inf else jittered(self._poll))
-        for queue in [queue for queue, at in self._due.items() if at <= now]:
-            del self._due[queue]
-            self._ready.add(queue)
+        self._look_at_the_clock()
         idle = not self._executor.runs and len(self._finisher) == 0
         if self._burst and idle and not self._asked_last:
             # Asked once more, all of them, before it ends: the last jobs may have put in others.
@@ -146,6 +153,8 @@ class Claimer:
         if free <= 0 or len(self._finisher) > 2 * len(self._executor.runs) + 1_000:
             return inf
         if self._ready:
+            if self._doubtful:
+                await self._settle_doubt()
             try:
                 found = await self._claim(free)
             except BaseException:
@@ -163,6 +172,17 @@ class Claimer:
             return 0.0
         return max(min([self._next_poll, *self._due.values()]) - anyio.current_time(), 0.0)
 
+    def _look_at_the_clock(self) -> None:
+        """Put the queues to be asked whose next job has fallen due, or, at each poll, all of them."""
+        now = anyio.current_time()
+        if now >= self._next_poll:
+            self._ready.update(self._weights)
+            # Workers that started together drift apart once, at their first poll.
+            self._next_poll = now + (self._poll if self._next_poll > -inf else jittered(self._poll))
+        for queue in [queue for queue, at in self._due.items() if at <= now]:
+            del self._due[queue]
+            self._ready.add(queue)
+
     async def _claim(self, free: int) -> bool:
         if self._strict:
             slots = {queue: free for queue in self._weights if queue in self._ready}
@@ -170,6 +190,8 @@ class Claimer:
             slots = share(free, {q: w for q, w in self._weights.items() if q in self._ready}, self._credit)
         self._ready.difference_update(slots)
         token = secrets.randbits(63)
+        # Until its answer is here, the claim may have been carried out or not.
+        self._doubtful.append(token)
         claim = await jobs.claim(
             self._session,
             self._schema,
@@ -180,6 +202,7 @@ class Claimer:
             worker=self._worker_id,
             token=token,
         )
+        self._doubtful.pop()
         self._start(claim.rows, token)
         got = dict.fromkeys(slots, 0)
         for row in claim.rows:

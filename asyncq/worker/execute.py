@@ -237,6 +237,7 @@ class Executor:
             logger.warning("%s: ended after its lease was lost, its outcome is dropped", run)
         elif error is None and run.interruption is None:
             self._finish(run.lease, _COMPLETED)
+            logger.debug("%s completed", run)
         else:
             outcome = decide(
                 error,
@@ -266,6 +267,7 @@ def _log(run: Run, outcome: Outcome) -> None:
     match outcome:
         case Retried(delay, error):
             logger.warning("%s failed, next run in %.1f s: %s", run, delay, error.splitlines()[-1])
+            _log_lines(error)
         case Completed():
             logger.debug("%s completed", run)
         case Released():
@@ -276,3 +278,11 @@ def _log(run: Run, outcome: Outcome) -> None:
             logger.info("%s was cancelled by its handler: %s", run, reason)
         case Discarded(error):
             logger.error("%s failed for good and is discarded: %s", run, error.splitlines()[-1])
+            _log_lines(error)
+
+
+def _log_lines(error: str) -> None:
+    """The whole traceback, for whoever develops a handler; it is in the row's `last_error` too."""
+    if logger.isEnabledFor(logging.DEBUG):
+        for line in error.splitlines():
+            logger.debug("    %s", line)

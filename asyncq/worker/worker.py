@@ -156,7 +156,7 @@ class Worker:
         *,
         registry: Iterable[Queue] = (),
     ) -> None:
-        served = list(queues)
+        served = _checked_queues(queues)
         self.queues = _by_name(served)
         self.tasks = tasks_of([*served, *registry])
         self.options = options or WorkerOptions()
@@ -369,6 +369,8 @@ class Worker:
         if not self._ready:
             self._ready = True
             self._status.started()
+            if not self.tasks:
+                logger.warning("no task is registered: is the module that defines the tasks among those loaded?")
             logger.info(
                 "worker ready: %s serves %s with %d slots and %d tasks",
                 self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),
@@ -415,14 +417,24 @@ class Worker:
         return ExitCode.STOPPED
 
 
-def _by_name(queues: list[Queue]) -> Mapping[str, Queue]:
-    if not queues:
+def _checked_queues(queues: object) -> list[Queue]:
+    if isinstance(queues, Queue) or not isinstance(queues, Iterable):
+        raise ConfigurationError(f"a worker takes several queues, such as [emails], not {queues!r:.100}")
+    served: list[object] = list(queues)
+    for queue in served:
+        if not isinstance(queue, Queue):
+            raise ConfigurationError(f"a worker takes Queue objects, not {queue!r:.100}")
+    if not served:
         raise ConfigurationError("a worker needs at least one queue")
+    return [queue for queue in served if isinstance(queue, Queue)]
+
+
+def _by_name(queues: list[Queue]) -> Mapping[str, Queue]:
     named: dict[str, Queue] = {}
     for queue in queues:
         if named.setdefault(queue.name, queue) is not queue:
             raise ConfigurationError(
-                f"there are two Queue objects named {queue.name!r}: put the tasks of both modules on one shared object"
+                f"there are two Queue objects named {queue.name!r}: put the tasks of both on one shared object"
             )
     schemas = sorted({queue.schema for queue in queues})
     if len(schemas) > 1:

@@ -98,6 +98,10 @@ begin
         raise exception 'asyncq.defer: args must be a JSON object keyed by parameter name'
             using errcode = 'invalid_parameter_value';
     end if;
+    if octet_length(defer.args::text) > 16777216 then
+        raise exception 'asyncq.defer: args must be at most 16 MiB of JSON'
+            using errcode = 'invalid_parameter_value', hint = 'Pass keys rather than documents.';
+    end if;
     if defer.priority is null or defer.priority not between -32768 and 32767 then
         raise exception 'asyncq.defer: priority must be between -32768 and 32767'
             using errcode = 'numeric_value_out_of_range';

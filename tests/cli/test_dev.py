@@ -96,7 +96,7 @@ async def dsn_of(process: Process) -> str:
 
     dsn = await eventually(printed, 30, describe=f"a DSN in {process.stdout_file}")
     assert dsn is not None
-    assert f"\nexport ASYNCQ_DSN={dsn}\n" in process.stdout
+    assert f"\nexport ASYNCQ_DSN={dsn} DATABASE_URL={dsn}\n" in process.stdout
     return dsn
 
 

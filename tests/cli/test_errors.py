@@ -69,7 +69,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("", ["module"]),
         (":emails", ["module"]),
         ("no_queue", ["no Queue in module 'no_queue'"]),
-        ("shop_tasks:nothing", ["shop_tasks:nothing", "no such name"]),
+        ("shop_tasks:nothing", ["shop_tasks:nothing", "has no 'nothing'"]),
         ("shop_tasks:number", ["shop_tasks:number", "int"]),
         ("shop_tasks:send", ["shop_tasks:send", "Task"]),
         ("needs_another", ["needs_another", "no_such_module_of_all", "needs_another.py, line 1"]),
@@ -268,10 +268,10 @@ def test_a_missing_right_is_one_line_that_names_it(postgres: Postgres, dsn: str)
     try:
         plain = with_options(dsn, user="nobody_much", password="x")
         for command in (("defer", "t"), ("discarded", "q"), ("replay", "q")):
-            refused(run(*command, dsn=plain), 1, "permission denied", "asyncq")
+            refused(run(*command, dsn=plain), USAGE, "a right is missing", "permission denied", "asyncq")
         empty = postgres.create_database(migrated=False)
         result = run("migrate", dsn=with_options(empty, user="nobody_much", password="x"))
-        refused(result, 1, "permission denied")
+        refused(result, USAGE, "a right is missing", "permission denied")
         postgres.drop_database(empty)
     finally:
         postgres.execute("drop role nobody_much")

@@ -292,7 +292,7 @@ async def test_refused_arguments_do_not_even_begin_a_transaction(tx_conn: Connec
 
 @pytest.mark.parametrize("wrong", [None, "postgresql://localhost/x", object(), [], dict])
 async def test_what_is_no_connection_is_named(wrong: Any) -> None:
-    kind = f"{type(wrong).__module__}.{type(wrong).__qualname__}"
+    kind = rf"not {type(wrong).__qualname__}$"
     with pytest.raises(TypeError, match=kind):
         await send.defer(wrong, 1)
     with pytest.raises(TypeError, match=kind):

@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
@@ -177,3 +178,40 @@ async def test_memory_does_not_grow_with_the_number_of_jobs(conn: Connection, mo
     assert len(ids) == 10_000
     # The arguments of all of them are more than 10 MB.
     assert peak < 3 * 1024 * 1024, f"{peak:,} bytes"
+
+
+async def test_what_another_task_puts_in_meanwhile_is_not_undone_with_it(
+    tx_conn: psycopg.AsyncConnection, conn: psycopg.AsyncConnection
+) -> None:
+    """One connection, used by several tasks at once: a batch that fails half-way takes only its own jobs back."""
+    queue = Queue()
+
+    @queue.task(name="task")
+    async def task(number: int) -> None: ...
+
+    def fails() -> Iterator[Any]:
+        for number in range(5_000):
+            yield task.args(number)
+        raise RuntimeError("half-way")
+
+    kept: list[int] = []
+
+    async def bad() -> None:
+        with pytest.raises(RuntimeError, match="half-way"):
+            await task.defer_many(tx_conn, fails())
+
+    async def good() -> None:
+        kept.extend(await task.defer_many(tx_conn, [task.args(number) for number in range(5_000)]))
+
+    async def single() -> None:
+        kept.append((await task.defer(tx_conn, 1)).id)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(bad)
+        group.start_soon(good)
+        for _ in range(20):
+            group.start_soon(single)
+    await tx_conn.commit()
+    cursor = await conn.execute("select array_agg(id order by id) from asyncq.jobs")
+    assert await cursor.fetchone() == (sorted(kept),)
+    assert len(kept) == 5_020

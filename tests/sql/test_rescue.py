@@ -205,3 +205,26 @@ async def test_odd_names_are_told_as_they_are(session: Session, conn: Connection
     [row] = (await rescue(session)).rescued
     assert (row[0], row[5]) == (job_id, "%s $1 'x' ü")
     assert "%s $1 'x' ü" in await value(conn, "select last_error from asyncq.jobs")
+
+
+async def test_a_rescue_that_was_held_up_itself_takes_nothing(session: Session, conn: Connection, dsn: str) -> None:
+    """Whoever holds the table holds up heartbeats too: workers that live go first."""
+    job_id = await running(conn, TOKEN, leased_until=sql.SQL("now() - interval '1 second'"))
+    found: list[jobs.Rescue] = []
+    # Prepared by a first call: later ones wait for the table after their transaction has begun.
+    await conn.execute("update asyncq.jobs set leased_until = now() + interval '1 minute'")
+    await jobs.rescue(session, "asyncq", batch=10)
+    await conn.execute("update asyncq.jobs set leased_until = now() - interval '1 second'")
+
+    async def rescue() -> None:
+        found.append(await jobs.rescue(session, "asyncq", batch=10))
+
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("lock table asyncq.jobs in access exclusive mode")
+        async with anyio.create_task_group() as group:
+            group.start_soon(rescue)
+            await anyio.sleep(1.3)
+            await holder.rollback()
+    assert (found[0].mine, list(found[0].rescued)) == (False, [])
+    again = await jobs.rescue(session, "asyncq", batch=10)
+    assert [row[0] for row in again.rescued] == [job_id]

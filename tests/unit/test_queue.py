@@ -274,7 +274,7 @@ def test_a_wrong_option_of_a_task_is_refused_and_named(option: str, value: objec
 
 def test_an_unknown_option_is_an_error() -> None:
     wrong: Any = Queue()
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match="no option 'time_out'"):
         wrong.task(time_out=timedelta(1))(two)
 
 

@@ -144,5 +144,5 @@ def test_the_script_leaves_out_what_is_there() -> None:
     whole, rest = script(), script(since=migrations()[-1].version)
     assert "create schema" in whole
     assert "create schema" not in rest
-    assert rest.split() == ["begin;", "commit;"]
+    assert [line for line in rest.splitlines() if line and "lock" not in line] == ["begin;", "commit;"]
     assert "asyncq." not in script(schema="other").replace("-- ", "")

@@ -1,6 +1,7 @@
 """The application that the worker processes of these tests run. Its handlers write what they do into the truth log."""
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import time
@@ -79,6 +80,33 @@ def in_thread(seconds: float) -> None:
     log.write_blocking(job.id, job.attempts, "start")
     time.sleep(seconds)
     log.write_blocking(job.id, job.attempts, "end")
+
+
+@patient.task
+async def leaves_a_thread() -> None:
+    await note("start")
+    await asyncio.to_thread(time.sleep, 3600)
+
+
+@patient.task(max_attempts=1)
+async def exits_in_a_child() -> None:
+    async def child() -> None:
+        raise SystemExit(3)
+
+    await note("start")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(child())
+
+
+@patient.task
+def forks() -> None:
+    """Forks a process and terminates it."""
+    job = current_job()
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    log.write_blocking(job.id, job.attempts, "end", str(child.exitcode))
 
 
 @patient.task

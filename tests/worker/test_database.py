@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from asyncq import Cancel, ExitCode, Queue, Worker, WorkerOptions, current_job
-from asyncq.db import connection, listen
+from asyncq.db import connection, jobs, listen
 from asyncq.db.migrate import migrate
 from asyncq.errors import SchemaOutdatedError
 from asyncq.worker import trouble
@@ -426,3 +426,45 @@ async def test_a_server_that_falls_silent_behind_a_proxy_is_left_for_a_new_conne
         await eventually(lambda: ran == [1, 2], 20, describe="new connections are made")
         await task.defer(conn, 3)
         await eventually(lambda: ran == [1, 2, 3], describe="and notifications come again")
+
+
+async def test_a_claim_whose_answer_is_lost_costs_no_attempt(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(max_attempts=1)
+    attempts: list[int] = []
+    lost: list[int] = []
+    claim = jobs.claim
+
+    async def claim_and_lose_the_answer(*args: Any, **kwargs: Any) -> jobs.Claim:
+        answer = await claim(*args, **kwargs)
+        if answer.rows and not lost:
+            lost.append(answer.rows[0].id)
+            raise psycopg.OperationalError("the connection is lost")
+        return answer
+
+    monkeypatch.setattr(jobs, "claim", claim_and_lose_the_answer)
+
+    @queue.task(name="task")
+    async def task() -> None:
+        attempts.append(current_job().attempts)
+
+    async with running_worker(queue, dsn):
+        deferred = await task.defer(conn)
+        await eventually(lambda: bool(attempts), describe="it runs")
+    assert lost == [deferred.id]
+    assert attempts == [1]
+
+
+async def test_attempts_at_the_end_of_their_range_stop_nobody(dsn: str, conn: psycopg.AsyncConnection) -> None:
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    await task.defer_many(conn, [task.args(number) for number in range(5)])
+    await conn.execute("update asyncq.jobs set attempts = 2147483647, max_attempts = 2147483647 where id = 1")
+    async with running_worker(queue, dsn):
+        await eventually(lambda: sorted(ran) == [0, 1, 2, 3, 4], describe="all ran")

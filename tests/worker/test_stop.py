@@ -225,6 +225,53 @@ async def test_a_worker_whose_start_hangs_can_be_stopped(
         assert await worker.wait(5) == 0
 
 
+async def test_a_thread_that_a_handler_left_behind_does_not_hold_the_process(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "0")
+    await worker.wait_ready()
+    deferred = await app.leaves_a_thread.defer(conn)
+    await eventually(lambda: starts(truth, 1), describe="it runs")
+    worker.terminate()
+    assert await worker.wait() == 6
+    assert "left tasks or threads behind" in worker.stderr
+    assert await state(conn, deferred.id) == ("available", 0, None)
+
+
+async def test_a_handlers_child_task_that_exits_fails_its_job_and_nothing_more(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app", "--grace", "10")
+    await worker.wait_ready()
+    neighbour = await app.lasting_patiently.defer(conn, 2.0)
+    await eventually(lambda: starts(truth, 1), describe="the neighbour runs")
+    bad = await app.exits_in_a_child.defer(conn)
+
+    async def discarded() -> bool:
+        return [job.id for job in await app.patient.discarded(conn)] == [bad.id]
+
+    await eventually(discarded, 10, describe="the job that exits has failed")
+    worker.terminate()
+    assert await worker.wait() == 0
+    assert [entry.job_id for entry in await truth.rows(event="end")] == [neighbour.id]
+
+
+async def test_a_process_that_a_handler_forks_can_be_terminated(
+    conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
+) -> None:
+    worker = start_worker("tests.worker.app")
+    await worker.wait_ready()
+    await app.forks.defer(conn)
+
+    async def ended() -> list[str | None]:
+        return [entry.note for entry in await truth.rows(event="end")]
+
+    assert await eventually(ended, 15, describe="the handler ends") == ["-15"]
+    assert "stopping" not in worker.stderr
+    worker.terminate()
+    assert await worker.wait() == 0
+
+
 async def test_an_idle_worker_stops_at_once(start_worker: StartWorker) -> None:
     worker = start_worker("tests.worker.app")
     await worker.wait_ready()

@@ -50,7 +50,7 @@ with candidate as materialized (
 claimed as (
     update asyncq.jobs j
     set state = 'running',
-        attempts = j.attempts + 1,
+        attempts = least(j.attempts, 2147483646) + 1,
         locked_by = %(worker)s::text,
         lease_token = %(token)s::bigint,
         leased_until = now() + make_interval(secs => j.lease_seconds),

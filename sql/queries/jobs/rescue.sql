@@ -3,13 +3,16 @@
 -- Params:  batch
 -- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds): what was rescued, and in how many
 --          seconds the next lease ends (negative: it did, and could not be taken; null: nothing is running); one row with
---          a null id when there was nothing. mine is false when another worker is at it.
+--          a null id when there was nothing. mine is false when another worker is at it, or this one came too late.
 -- Locks:   a transaction-level advisory lock, one rescuer at a time; then the rows, with SKIP LOCKED
 -- Index:   jobs_running
 -- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
 --          again under the lock, so what was finished or extended stays as it is.
 with turn as materialized (
-    select pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
+    -- Not when this statement itself was held up, by a lock on the table or a server that stood still: so were the
+    -- heartbeats of workers that live, and they go first.
+    select clock_timestamp() - now() < interval '1 second'
+        and pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
 ),
 expired as materialized (
     select j.id, j.locked_by
