@@ -1,5 +1,6 @@
 """A proxy before PostgreSQL that can fall silent: it keeps connections open and acknowledges, and forwards nothing."""
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,16 +47,15 @@ class BlackHole:
 
     async def _serve(self, client: SocketStream) -> None:
         born = self._age
-        server = await anyio.connect_tcp(str(self._target["host"]), int(str(self._target["port"])))
-        async with client, server, anyio.create_task_group() as both:
-            both.start_soon(self._forward, client, server, born, both)
-            both.start_soon(self._forward, server, client, born, both)
+        async with client:
+            server = await anyio.connect_tcp(str(self._target["host"]), int(str(self._target["port"])))
+            async with server, anyio.create_task_group() as both:
+                both.start_soon(self._forward, client, server, born, both)
+                both.start_soon(self._forward, server, client, born, both)
 
     async def _forward(self, source: ByteStream, target: ByteStream, born: int, both: TaskGroup) -> None:
-        try:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for data in source:
                 if self._age == born:
                     await target.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
         both.cancel_scope.cancel()

@@ -30,6 +30,9 @@ from asyncq.worker.wakeup import Wakeup, jittered
 
 __all__ = ["Claimer", "share"]
 
+MOST_DOUBTFUL = 100
+"""Claims without an answer that are remembered in a long outage; the rescue knows of all."""
+
 
 class Claimer:
     """Claim until told to stop.
@@ -158,7 +161,7 @@ class Claimer:
             try:
                 found = await self._claim(free)
             except BaseException:
-                # Nothing is known of them: to be asked again. A claim that did commit is found by the rescue.
+                # Nothing is known of them: to be asked again. What the claim took all the same is given back first.
                 self._ready.update(self._weights)
                 raise
             if found:
@@ -191,7 +194,7 @@ class Claimer:
         self._ready.difference_update(slots)
         token = secrets.randbits(63)
         # Until its answer is here, the claim may have been carried out or not.
-        self._doubtful.append(token)
+        self._doubtful = [*self._doubtful[-MOST_DOUBTFUL:], token]
         claim = await jobs.claim(
             self._session,
             self._schema,
