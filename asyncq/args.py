@@ -297,6 +297,7 @@ def _adapter(hints: Mapping[str, object], *, optional: Iterable[str]) -> TypeAda
             fields, extra_behavior="forbid", config=core_schema.CoreConfig(val_json_bytes="base64")
         )
 
+    # The schema says what is in the dict, which no annotation could.
     return TypeAdapter(Annotated[dict, GetPydanticSchema(schema)], config=_CONFIG)  # pyright: ignore[reportUnknownArgumentType, reportMissingTypeArgument]
 
 

@@ -109,6 +109,7 @@ def _message(error: BaseException) -> str:
 
 def _notes(error: BaseException) -> list[str]:
     try:
+        # Whatever the user's code put there, in a list of anything.
         notes: Any = getattr(error, "__notes__", [])
         return [str(note) for note in notes[:10]] if isinstance(notes, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     except BaseException:  # noqa: BLE001 - as above

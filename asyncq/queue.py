@@ -27,6 +27,7 @@ SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 LONGEST_RETENTION = timedelta(days=36_500)
 
 
+# A coroutine function is a function too, so the first overload of each pair lies within the second. It is tried first.
 class Decorator(Protocol):
     """What `queue.task(…)` gives: it makes a `Task` of an `async def`, a `SyncTask` of a `def`."""
 

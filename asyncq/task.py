@@ -268,7 +268,7 @@ class Task(Deferrable[P, R]):
 class SyncTask(Task[P, R]):
     """A task whose handler is a plain `def`: workers run it in a thread, calling it gives its result."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # a thread's handler gives its result, not a coroutine
         """Call the handler itself, here and now, as if it were not decorated."""
         called: Any = self.handler(*args, **kwargs)
         return called

@@ -268,8 +268,7 @@ async def _database(given_dsn: str | None) -> AsyncGenerator[str]:
 
 
 async def _start_server(ending: AsyncExitStack) -> str:
-    # Not at the top: it refuses to be imported on systems that it does not run on.
-    from asyncq import embedded  # noqa: PLC0415
+    from asyncq import embedded  # noqa: PLC0415 - refuses to be imported where it cannot run
 
     # Workers are killed here, the server is not: it need not survive a power failure. In a thread, and not to be
     # abandoned there: a signal that arrives meanwhile finds a server that can be stopped.

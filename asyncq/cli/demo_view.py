@@ -96,8 +96,8 @@ def plain_table(headings: Row, rows: Sequence[Row]) -> str:
 
 def _live() -> View:
     # Imported here, because every `asyncq worker` would pay for it, and the extra may be missing.
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn  # noqa: PLC0415 - an extra
+    from rich.table import Table  # noqa: PLC0415 - an extra
 
     class Live:
         def __init__(self) -> None:

@@ -105,8 +105,7 @@ async def _database(options: argparse.Namespace) -> AsyncGenerator[str]:
     if options.dsn:
         yield conninfo_of(options.dsn)
         return
-    # Not at the top: it refuses to be imported on systems that it does not run on.
-    from asyncq import embedded  # noqa: PLC0415
+    from asyncq import embedded  # noqa: PLC0415 - refuses to be imported where it cannot run
 
     folder: Path = options.data or DATA
     _make(folder)

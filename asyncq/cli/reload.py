@@ -23,7 +23,7 @@ async def changes(folder: Path, *, until: anyio.Event) -> AsyncIterator[str]:
     """
     try:
         # Imported here, because every `asyncq worker` would pay for it, and the extra may be missing.
-        from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # pyright: ignore[reportUnknownVariableType]
+        from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # pyright: ignore[reportUnknownVariableType] - an extra, partly untyped
     except ImportError:
         raise ReloadOffError("it needs watchfiles: pip install 'asyncq[cli]'") from None
     watched = awatch(

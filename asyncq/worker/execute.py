@@ -212,6 +212,7 @@ class Executor:
                         self._order(run, run.interruption)
                     await result
             else:
+                # Registered as a coroutine function: the type of any handler does not say so.
                 await run.task.handler(*args, **kwargs)  # type: ignore[misc]
         except BaseException as raised:  # noqa: BLE001 - a handler's SystemExit too is a failed attempt, nothing more
             error = raised
