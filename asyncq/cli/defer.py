@@ -16,7 +16,7 @@ from asyncq.db import jobs
 from asyncq.db.connection import conninfo_of
 from asyncq.errors import InvalidArgsError, UnknownTaskError
 from asyncq.queue import Queue
-from asyncq.worker.worker import tasks_of
+from asyncq.worker.registry import tasks_of
 
 __all__ = ["add"]
 

@@ -18,11 +18,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass
-from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
 import anyio
@@ -31,24 +28,24 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from psycopg_pool import AsyncConnectionPool
 
-from asyncq import ranges
 from asyncq.db import migrate
 from asyncq.db.connection import Address, Session, address_of, connect
-from asyncq.errors import ConfigurationError, TaskAlreadyRegisteredError
+from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 from asyncq.release import __version__
-from asyncq.task import Task
 from asyncq.worker.claim import Claimer
 from asyncq.worker.cleanup import Cleanup
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
 from asyncq.worker.heartbeat import Heartbeat, interval
 from asyncq.worker.listen import Listener
+from asyncq.worker.options import ExitCode, WorkerOptions
+from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
 from asyncq.worker.trouble import Trouble, one_line
 from asyncq.worker.wakeup import Wakeup
 
-__all__ = ["ExitCode", "Worker", "WorkerOptions", "tasks_of"]
+__all__ = ["Worker"]
 
 logger = logging.getLogger("asyncq.worker")
 
@@ -69,62 +66,6 @@ SETTLE_SECONDS = 6.0
 
 LIFELINES_SECONDS = 1.0
 """How long statements of the other loops have at the very end."""
-
-
-class ExitCode(IntEnum):
-    """Tell how a worker ended; the command line exits with it.
-
-    Code 2 is a wrong use or configuration. All codes but 0 leave a line in the log that says why.
-
-    >>> int(ExitCode.FORCED)
-    5
-    """
-
-    STOPPED = 0
-    FAILED = 1
-    SCHEMA = 3
-    UNREACHABLE = 4
-    FORCED = 5
-    STUCK = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """Choose how a worker works; the defaults suit handlers that wait for a network.
-
-    Args:
-        concurrency: jobs that run at once, 1 to 10,000. Handlers that are plain `def` need a thread each.
-        poll: how often to look without having been notified, 0.1 seconds to 1 day.
-        grace: how long running jobs may go on after a stop, 0 seconds to 7 days.
-        cleanup: how often to delete jobs past their retention, 1 second to 7 days.
-        strict: serve queues strictly in the order given, not by their weights.
-        burst: end when no due job is left and nothing runs here.
-
-    Raises:
-        ConfigurationError: a value is of another type or out of range.
-
-    >>> WorkerOptions(concurrency=20, grace=timedelta(seconds=10)).concurrency
-    20
-    """
-
-    concurrency: int = 100
-    poll: timedelta = timedelta(seconds=60)
-    grace: timedelta = timedelta(seconds=30)
-    cleanup: timedelta = timedelta(hours=1)
-    strict: bool = False
-    burst: bool = False
-
-    def __post_init__(self) -> None:
-        ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)
-        for what, value, shortest, longest in (
-            ("poll", self.poll, timedelta(seconds=0.1), timedelta(days=1)),
-            ("grace", self.grace, timedelta(0), timedelta(days=7)),
-            ("cleanup", self.cleanup, timedelta(seconds=1), timedelta(days=7)),
-        ):
-            ranges.duration(what, value, ConfigurationError, shortest=shortest, longest=longest)
-        for what, flag in (("strict", self.strict), ("burst", self.burst)):
-            if not isinstance(flag, bool):
-                raise ConfigurationError(f"{what} must be True or False, not {flag!r:.100}")
 
 
 class Worker:
@@ -156,8 +97,8 @@ class Worker:
         *,
         registry: Iterable[Queue] = (),
     ) -> None:
-        served = _checked_queues(queues)
-        self.queues = _by_name(served)
+        served = checked_queues(queues)
+        self.queues = by_name(served)
         self.tasks = tasks_of([*served, *registry])
         self.options = options or WorkerOptions()
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -415,48 +356,6 @@ class Worker:
             return ExitCode.FORCED
         logger.info("worker stopped")
         return ExitCode.STOPPED
-
-
-def _checked_queues(queues: object) -> list[Queue]:
-    if isinstance(queues, Queue) or not isinstance(queues, Iterable):
-        raise ConfigurationError(f"a worker takes several queues, such as [emails], not {queues!r:.100}")
-    served: list[object] = list(queues)
-    for queue in served:
-        if not isinstance(queue, Queue):
-            raise ConfigurationError(f"a worker takes Queue objects, not {queue!r:.100}")
-    if not served:
-        raise ConfigurationError("a worker needs at least one queue")
-    return [queue for queue in served if isinstance(queue, Queue)]
-
-
-def _by_name(queues: list[Queue]) -> Mapping[str, Queue]:
-    named: dict[str, Queue] = {}
-    for queue in queues:
-        if named.setdefault(queue.name, queue) is not queue:
-            raise ConfigurationError(
-                f"there are two Queue objects named {queue.name!r}: put the tasks of both on one shared object"
-            )
-    schemas = sorted({queue.schema for queue in queues})
-    if len(schemas) > 1:
-        raise ConfigurationError(f"the queues of one worker must be in one schema, these are in {', '.join(schemas)}")
-    return named
-
-
-def tasks_of(queues: Iterable[Queue]) -> Mapping[str, Task[..., Any]]:
-    """Give the tasks of several queues by name.
-
-    Raises:
-        TaskAlreadyRegisteredError: two of them have one name.
-    """
-    known: dict[str, Task[..., Any]] = {}
-    for queue in dict.fromkeys(queues):
-        for name, task in queue.tasks.items():
-            if known.setdefault(name, task) is not task:
-                raise TaskAlreadyRegisteredError(
-                    f"two tasks are called {name!r}, on queues {known[name].settings.queue!r} and {queue.name!r}:"
-                    " give one of them a name="
-                )
-    return known
 
 
 def _refuse_proactor() -> None:
