@@ -25,6 +25,15 @@ async def starts(truth: TruthLog, count: int) -> bool:
     return len(await truth.rows(event="start")) >= count
 
 
+async def held_up(conn: psycopg.AsyncConnection, purpose: str) -> bool:
+    """Whether a worker's connection for this purpose waits for a lock."""
+    cursor = await conn.execute(
+        "select count(*) from pg_stat_activity where application_name like %s and wait_event_type = 'Lock'",
+        (f"asyncq {purpose} %",),
+    )
+    return await cursor.fetchone() == (1,)
+
+
 async def test_running_jobs_finish_within_the_grace_period(
     conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
 ) -> None:
@@ -158,15 +167,7 @@ async def test_nothing_starts_after_the_signal_while_a_claim_is_under_way(
         await holder.execute("notify asyncq, 'work'")
         # The claim cannot see the row before the lock is gone, and is sent by a notification of another transaction.
         await conn.execute("notify asyncq, 'work'")
-
-        async def waits() -> bool:
-            cursor = await conn.execute(
-                "select count(*) from pg_stat_activity"
-                " where application_name like 'asyncq jobs%' and wait_event_type = 'Lock'"
-            )
-            return await cursor.fetchone() == (1,)
-
-        await eventually(waits, describe="the claim waits for the table")
+        await eventually(lambda: held_up(conn, "jobs"), describe="the claim waits for the table")
         worker.terminate()
         await worker.wait_for("stopping")
     assert await worker.wait() == 0
@@ -185,15 +186,7 @@ async def test_a_claim_that_waits_for_the_table_at_the_stop_is_not_carried_out_l
         await holder.execute("select asyncq.defer('tests.worker.app.quick', '{\"number\": 1}', queue => 'work')")
         await holder.execute("lock table asyncq.jobs in access exclusive mode")
         await conn.execute("notify asyncq, 'work'")
-
-        async def waits() -> bool:
-            cursor = await conn.execute(
-                "select count(*) from pg_stat_activity"
-                " where application_name like 'asyncq jobs%' and wait_event_type = 'Lock'"
-            )
-            return await cursor.fetchone() == (1,)
-
-        await eventually(waits, describe="the claim waits for the table")
+        await eventually(lambda: held_up(conn, "jobs"), describe="the claim waits for the table")
         worker.terminate()
         assert await worker.wait() == 0
 
@@ -212,15 +205,7 @@ async def test_a_worker_whose_start_hangs_can_be_stopped(
     async with await psycopg.AsyncConnection.connect(dsn) as holder:
         await holder.execute("lock table asyncq.migrations in access exclusive mode")
         worker = start_worker("tests.worker.app")
-
-        async def waits() -> bool:
-            cursor = await conn.execute(
-                "select count(*) from pg_stat_activity"
-                " where application_name like 'asyncq leases%' and wait_event_type = 'Lock'"
-            )
-            return await cursor.fetchone() == (1,)
-
-        await eventually(waits, 15, describe="the start hangs")
+        await eventually(lambda: held_up(conn, "leases"), 15, describe="the start hangs")
         worker.terminate()
         assert await worker.wait(5) == 0
 
