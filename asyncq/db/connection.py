@@ -27,7 +27,6 @@ PATIENCE_SECONDS = 30.0
 _SETTINGS = (
     # Claims must see rows that were committed a moment ago, whatever the database's default is.
     "default_transaction_isolation=read\\ committed",
-    "default_transaction_read_only=off",
     # Everything of asyncq's is named with its schema, and what is not is PostgreSQL's own.
     "search_path=pg_catalog,pg_temp",
     # Every statement here is a handful of index look-ups. A plan made while the table was empty, or when its

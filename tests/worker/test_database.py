@@ -468,3 +468,48 @@ async def test_attempts_at_the_end_of_their_range_stop_nobody(dsn: str, conn: ps
     await conn.execute("update asyncq.jobs set attempts = 2147483647, max_attempts = 2147483647 where id = 1")
     async with running_worker(queue, dsn):
         await eventually(lambda: sorted(ran) == [0, 1, 2, 3, 4], describe="all ran")
+
+
+async def test_a_server_that_was_made_read_only_is_waited_for_and_not_written_to(own_postgres: Postgres) -> None:
+    """As before a failover: the sockets stay open, and whoever insists could still write."""
+    dsn = own_postgres.create_database()
+    queue = Queue(max_attempts=1)
+    gate = anyio.Event()
+    attempts: list[int] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        attempts.append(current_job().attempts)
+        await gate.wait()
+
+    async with (
+        await psycopg.AsyncConnection.connect(
+            dsn, autocommit=True, options="-c default_transaction_read_only=off"
+        ) as conn,
+        running_worker(queue, dsn),
+    ):
+        await task.defer(conn)
+        await eventually(lambda: attempts == [1], describe="it runs")
+        own_postgres.execute("alter system set default_transaction_read_only = on")
+        own_postgres.execute("select pg_reload_conf()")
+        await eventually(
+            lambda: own_postgres.execute("show default_transaction_read_only") == [("on",)], describe="it is read-only"
+        )
+        gate.set()
+        waiting = await task.defer(conn)
+        # Longer than the first tries of its loops take.
+        await anyio.sleep(1.0)
+        cursor = await conn.execute("select id, state, attempts from asyncq.jobs order by id")
+        assert await cursor.fetchall() == [(1, "running", 1), (waiting.id, "available", 0)]
+        # The session itself may write: a read-only default is only a default.
+        with psycopg.connect(
+            own_postgres.server.dsn, autocommit=True, options="-c default_transaction_read_only=off"
+        ) as admin:
+            admin.execute("alter system reset default_transaction_read_only")
+            admin.execute("select pg_reload_conf()")
+
+        async def none() -> bool:
+            return await one(conn, "select count(*) from asyncq.jobs") == 0
+
+        await eventually(none, 20, describe="both jobs are done")
+    assert attempts == [1, 1]
