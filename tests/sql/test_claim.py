@@ -250,12 +250,16 @@ async def test_reads_committed_whatever_the_database_defaults_to(
     await second.close()
 
 
-async def test_writes_where_the_database_defaults_to_read_only(dsn: str, conn: Connection) -> None:
+async def test_does_not_write_where_the_database_defaults_to_read_only(dsn: str, conn: Connection) -> None:
+    """Whoever made it so means the workers too; they wait until it is over."""
     job_id = await insert(conn)
-    await conn.execute(
-        sql.SQL("alter database {} set default_transaction_read_only = on").format(sql.Identifier(conn.info.dbname))
-    )
+    database = sql.Identifier(conn.info.dbname)
+    await conn.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(database))
     session = Session(address_of(dsn, "1"))
+    with pytest.raises(psycopg.OperationalError, match="read-only"):
+        await claim(session)
+    assert await ids(conn, "available") == [job_id]
+    await conn.execute(sql.SQL("alter database {} reset default_transaction_read_only").format(database))
     assert await claim(session) == [job_id]
     await session.close()
 
