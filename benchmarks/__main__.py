@@ -1,100 +1,100 @@
-"""`python -m benchmarks --dsn …`: rates of asyncq beside the raw limit of the same server, in one run.
-
-The systems take turns, several times, after a warm-up; what is printed are medians and ranges. Only ratios within one
-run say something: machines differ, and the same machine differs from hour to hour.
-"""
+"""`python -m benchmarks`: measure asyncq beside other queues and the bare statements; `report FILE` shows it again."""
 
 import argparse
-import asyncio
-import os
-import statistics
-import time
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-import anyio
-import psycopg
+from benchmarks import driver
+from benchmarks.chart import chart
+from benchmarks.environments import default_directory, descriptions
+from benchmarks.report import report
+from benchmarks.stage import QUICK, Sizes
+from benchmarks.workloads import WORKLOADS
 
-from asyncq import Queue, Worker, WorkerOptions
-from asyncq.db.migrate import migrate
-from benchmarks.systems import System
-from benchmarks.systems.own import Asyncq
-from benchmarks.systems.raw import Raw
-
-
-async def seconds(work: Callable[[], Awaitable[None]]) -> float:
-    began = time.perf_counter()
-    await work()
-    return time.perf_counter() - began
+RESULTS = Path(__file__).parent / "results"
 
 
-async def rates(system: System, jobs: int, singles: int) -> dict[str, float]:
-    """One round of one system: jobs a second in each workload."""
-    await system.prepare()
-    one_by_one = singles / await seconds(lambda: system.enqueue(singles))
-    await system.drain()
-    bulk = jobs / await seconds(lambda: system.enqueue_many(jobs))
-    drain = jobs / await seconds(system.drain)
-    return {"enqueue one by one": one_by_one, "enqueue in bulk": bulk, "drain": drain}
-
-
-async def latency(dsn: str, count: int) -> list[float]:
-    """Milliseconds from just before the defer call to the handler's start, on an idle worker."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
-        await conn.execute("drop schema if exists bench_asyncq cascade")
-        await migrate(dsn, schema="bench_asyncq")
-        queue = Queue("latency", schema="bench_asyncq")
-        waits: list[float] = []
-        started = anyio.Event()
-
-        @queue.task(name="bench.timed")
-        async def timed(asked_at: float) -> None:
-            waits.append((time.perf_counter() - asked_at) * 1e3)
-            started.set()
-
-        worker = Worker([queue], dsn, WorkerOptions(poll=timedelta(seconds=60)))
-        async with anyio.create_task_group() as group:
-            await group.start(worker.run)
-            for _ in range(count):
-                started = anyio.Event()
-                await timed.defer(conn, time.perf_counter())
-                await started.wait()
-            worker.stop()
-    return sorted(waits)
-
-
-def shown(values: list[float]) -> str:
-    return f"{statistics.median(values):9,.0f}  ({min(values):,.0f} to {max(values):,.0f})"
-
-
-async def main() -> None:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    groups = ", ".join(dict.fromkeys(workload.group for workload in WORKLOADS))
+    named = ", ".join(dict.fromkeys(workload.group for workload in WORKLOADS if not workload.by_default))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--dsn", default=os.environ.get("ASYNCQ_DSN"), help="a database to make schemas bench_… in")
-    parser.add_argument("--jobs", type=int, default=20_000)
-    parser.add_argument("--singles", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    if not options.dsn:
-        parser.error("give --dsn, or set ASYNCQ_DSN")
-    systems: list[System] = [Raw(options.dsn), Asyncq(options.dsn, 100), Asyncq(options.dsn, 500)]
-    for system in systems:
-        await rates(system, options.jobs // 10, options.singles // 10)
-    found: dict[str, dict[str, list[float]]] = {}
-    for _ in range(options.rounds):
-        for system in systems:
-            for workload, rate in (await rates(system, options.jobs, options.singles)).items():
-                found.setdefault(workload, {}).setdefault(system.name, []).append(rate)
-    for workload, by_system in found.items():
-        print(f"{workload}, jobs/s, median of {options.rounds}")
-        limit = statistics.median(by_system[Raw.name])
-        for name, values in by_system.items():
-            print(f"    {name:22} {shown(values)}   {statistics.median(values) / limit:.2f} of raw")
-    waits = await latency(options.dsn, options.singles)
-    print(f"defer call to handler start, ms: p50 {waits[len(waits) // 2]:.2f}, p99 {waits[len(waits) * 99 // 100]:.2f}")
+    parser.add_argument(
+        "--only", metavar="NAME,…", help=f"workloads or groups of them: {groups}; only if named: {named}"
+    )
+    parser.add_argument("--systems", metavar="NAME,…", help=f"of {', '.join(descriptions())}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--quick", action="store_true", help="asyncq and raw, everything once and tiny, no times asserted"
+    )
+    parser.add_argument("--jobs", type=int, help="jobs of a drain, instead of 20,000")
+    parser.add_argument("--limit", type=float, help="seconds after which a drain is cut off, instead of 30")
+    parser.add_argument("--minutes", type=float, help="how long the horizon is pinned in `pinned`, instead of 10")
+    parser.add_argument("--no-tuning", action="store_true", help="take each system's first tuned settings")
+    parser.add_argument("--dsn", help="a PostgreSQL on this machine to make databases bench_… in, instead of our own")
+    parser.add_argument("--postgres", type=int, metavar="MAJOR", help="major of our own: 15 if it is there")
+    parser.add_argument("--environments", type=Path, default=default_directory(), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
+    parser.add_argument("--name", help="of the results file, instead of the date")
+    return parser.parse_args(given)
 
 
-try:
-    from uvloop import run
-except ImportError:
-    run = asyncio.run
-run(main())
+def run_of(options: argparse.Namespace) -> driver.Run:
+    sizes = QUICK if options.quick else Sizes()
+    asked = {"jobs": options.jobs, "limit": options.limit, "pinned_minutes": options.minutes}
+    sizes = dataclasses.replace(sizes, **{name: value for name, value in asked.items() if value is not None})
+    names = options.systems.split(",") if options.systems else list(descriptions())
+    if unknown := set(names) - set(descriptions()):
+        raise SystemExit(f"no such system: {', '.join(sorted(unknown))}; there are {', '.join(descriptions())}")
+    if options.quick:
+        names = [name for name in names if descriptions()[name].own]
+    only = options.only.split(",") if options.only else None
+    if options.quick and only is None:
+        only = [workload.name for workload in WORKLOADS]
+    return driver.Run(
+        systems=names,
+        workloads=driver.chosen(only),
+        rounds=1 if options.quick else options.rounds,
+        sizes=sizes,
+        dsn=options.dsn,
+        postgres=options.postgres,
+        environments=options.environments,
+        tune=not (options.quick or options.no_tuning),
+    )
+
+
+def show(path: Path) -> None:
+    """Print the report of a results file, and write it and the chart beside it."""
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    text = report(results)
+    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    if drawn := chart(results):
+        (path.parent / "drain.svg").write_text(drawn, encoding="utf-8")
+    print(text)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["report"]:
+        for name in sys.argv[2:]:
+            show(Path(name))
+        return 0 if sys.argv[2:] else 2
+    options = arguments()
+    results = driver.measure(run_of(options))
+    failures = driver.errors(results)
+    if options.quick:
+        print(report(results))
+    else:
+        today = f"{datetime.now(UTC):%Y-%m-%d}"  # noqa: TID251 - a file's name
+        path = options.out / f"{options.name or today}.json"
+        driver.write(results, path)
+        show(path)
+    for failure in failures:
+        print(f"FAILED: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,25 +1,7 @@
-"""The systems that are measured, each behind the same four functions."""
+"""The systems that are measured, one module each.
 
-from typing import Protocol
-
-
-class System(Protocol):
-    """What a workload asks of a system. Each call is measured from just before it to its return."""
-
-    name: str
-
-    async def prepare(self) -> None:
-        """Make an empty installation of its own."""
-        ...
-
-    async def enqueue(self, count: int) -> None:
-        """Put jobs in one by one, each with its own commit."""
-        ...
-
-    async def enqueue_many(self, count: int) -> None:
-        """Put jobs in by the fastest way the system offers."""
-        ...
-
-    async def drain(self) -> None:
-        """Run all jobs that are in, until the last is durably finished."""
-        ...
+A module is run as a program, by the Python of an environment of its own, and answers to `protocol`. Its head, inline
+script metadata as Python's packaging standards define it, says what that environment needs and with which settings the
+system is measured; the driver reads the head and never imports the module. So a module imports nothing of asyncq's,
+except for `asyncq` itself and `raw`.
+"""

@@ -1,61 +1,142 @@
-"""What is physically there: the barest statements on a table like asyncq's, without a queue around them."""
+# /// script
+# requires-python = ">=3.11"
+# dependencies = []
+#
+# [tool.benchmarks]
+# title = "raw statements"
+# store = "postgresql"
+# own = true  # run from this checkout, in the driver's environment
+# limit = true  # no queue, but what is physically there
+# default = { loop = "uvloop", statements = 2, batch = 100 }
+# tuned = [
+#   { loop = "uvloop", statements = 1, batch = 100 },
+#   { loop = "uvloop", statements = 1, batch = 500 },
+# ]
+# ///
+"""What is physically there: the barest statements on asyncq's own table, without a queue around them.
+
+A worker is one connection that claims a batch and deletes it, in two statements (default) or together with the claim of
+the next batch in one (tuned). Nothing is decoded, no handler is called, no lease is kept.
+"""
+
+import asyncio
+import time
+from typing import Any
 
 import psycopg
 
 from asyncq.db.migrate import migrate
+from benchmarks.systems.protocol import handled, serve
+
+CLAIM = """
+with next as materialized (
+    select ctid from bench_raw.jobs
+    where state = 'available' and queue = 'bench' and priority = 0 and run_at <= now()
+    order by priority desc, run_at, id limit %(batch)s for update skip locked
+),
+claimed as (
+    update bench_raw.jobs set state = 'running', attempts = attempts + 1, locked_by = 'raw', lease_token = 1,
+        leased_until = now() + interval '60 s', attempted_at = now()
+    where ctid = any(array(select ctid from next))
+    returning id, task, args::text, attempts, max_attempts, run_at
+)
+select * from claimed
+"""
+
+RETIRE = "delete from bench_raw.jobs where id = any(%(ids)s::bigint[]) and lease_token = 1"
+
+RETIRE_AND_CLAIM = CLAIM.replace(
+    "with next",
+    """with retired as (
+    delete from bench_raw.jobs j using unnest(%(ids)s::bigint[]) d (id) where j.id = d.id and j.lease_token = 1
+),
+next""",
+    1,
+)
+
+INSERT = """
+insert into bench_raw.jobs (queue, task, args) values ('bench', 'noop', %s::text::jsonb) returning id, run_at
+"""
 
 
 class Raw:
-    """Insert, and claim and delete in two statements a batch, on one connection."""
+    """One connection, and a second one that listens for the round trip of a notification."""
 
-    name = "raw statements"
-
-    def __init__(self, dsn: str, batch: int = 100) -> None:
+    def __init__(self, dsn: str, settings: dict[str, Any]) -> None:
         self._dsn = dsn
-        self._batch = batch
+        self._settings = settings
+        self._pause = 0.002
+        self._conn: psycopg.AsyncConnection[Any] | None = None
 
     async def prepare(self) -> None:
-        async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn:
-            await conn.execute("drop schema if exists bench_raw cascade")
         await migrate(self._dsn, schema="bench_raw")
+        async with await self._connected() as conn:
+            await conn.execute("alter table bench_raw.jobs disable trigger user")
+
+    async def open(self) -> None:
+        self._conn = await self._connected()
 
     async def enqueue(self, count: int) -> None:
-        async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn:
-            for number in range(count):
-                await conn.execute(
-                    "insert into bench_raw.jobs (queue, task, args)"
-                    " values ('bench', 'noop', jsonb_build_object('number', %s::int)) returning id",
-                    (number,),
-                )
+        assert self._conn is not None
+        for number in range(count):
+            cursor = await self._conn.execute(INSERT, (f'{{"number": {number}}}',))
+            await cursor.fetchone()
+
+    async def enqueue_timed(self) -> None:
+        """Notify a listening worker: no row, only the round trip."""
+        assert self._conn is not None
+        await self._conn.execute("select pg_notify('bench_raw', %s)", (str(time.perf_counter()),))
 
     async def enqueue_many(self, count: int) -> None:
-        async with (
-            await psycopg.AsyncConnection.connect(self._dsn, autocommit=True) as conn,
-            conn.cursor().copy("copy bench_raw.jobs (queue, task, args) from stdin") as copy,
-        ):
-            for number in range(count):
-                await copy.write_row(("bench", "noop", f'{{"number": {number}}}'))
+        assert self._conn is not None
+        async with self._conn.cursor().copy("copy bench_raw.jobs (queue, task, args) from stdin") as copy:
+            await copy.write("".join(f'bench\tnoop\t{{"number": {number}}}\n' for number in range(count)))
 
-    async def drain(self) -> None:
-        async with await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, prepare_threshold=0) as conn:
-            while True:
-                cursor = await conn.execute(
-                    """
-                    with next as materialized (
-                        select ctid from bench_raw.jobs
-                        where state = 'available' and queue = 'bench' and priority = 0 and run_at <= now()
-                        order by run_at, id limit %s for update skip locked
-                    )
-                    update bench_raw.jobs set state = 'running', attempts = 1, locked_by = 'raw', lease_token = 1,
-                        leased_until = now() + interval '60 s', attempted_at = now()
-                    where ctid = any(array(select ctid from next)) returning id, args::text
-                    """,
-                    (self._batch,),
-                    binary=True,
-                )
-                rows = await cursor.fetchall()
-                if not rows:
-                    return
-                await conn.execute(
-                    "delete from bench_raw.jobs where id = any(%s) and lease_token = 1", ([row[0] for row in rows],)
-                )
+    async def remaining(self) -> int:
+        assert self._conn is not None
+        row = await (await self._conn.execute("select count(*) from bench_raw.jobs")).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async def work(self, stop: asyncio.Event) -> None:
+        listening = asyncio.create_task(self._listen())
+        async with await self._connected() as conn:
+            cursor = conn.cursor(binary=True)
+            loop = self._in_one if self._settings["statements"] == 1 else self._in_two
+            await loop(cursor, stop)
+        listening.cancel()
+
+    async def _in_one(self, cursor: psycopg.AsyncCursor[Any], stop: asyncio.Event) -> None:
+        ids: list[int] = []
+        while not stop.is_set():
+            await cursor.execute(RETIRE_AND_CLAIM, {"batch": self._settings["batch"], "ids": ids})
+            ids = await self._taken(cursor, idle=not ids)
+
+    async def _in_two(self, cursor: psycopg.AsyncCursor[Any], stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await cursor.execute(CLAIM, {"batch": self._settings["batch"]})
+            if ids := await self._taken(cursor, idle=True):
+                await cursor.execute(RETIRE, {"ids": ids})
+
+    async def _taken(self, cursor: psycopg.AsyncCursor[Any], *, idle: bool) -> list[int]:
+        ids = [row[0] for row in await cursor.fetchall()]
+        handled.count(len(ids))
+        if idle and not ids:
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, 0.05)
+        elif ids:
+            self._pause = 0.002
+        return ids
+
+    async def _listen(self) -> None:
+        async with await self._connected() as conn:
+            await conn.execute("listen bench_raw")
+            async for notification in conn.notifies():
+                handled.timed(float(notification.payload))
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        return await psycopg.AsyncConnection.connect(self._dsn, autocommit=True, prepare_threshold=0)
+
+
+if __name__ == "__main__":
+    serve(Raw)
