@@ -11,14 +11,16 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import psycopg
+from anyio.lowlevel import checkpoint
 
 from asyncq import ranges
 from asyncq.args import Arguments
-from asyncq.db import jobs
+from asyncq.db import defer
 from asyncq.db.connection import checked
+from asyncq.db.defer import Stored
 from asyncq.errors import ConfigurationError, InvalidArgsError
 from asyncq.retry import RetryPolicy
 
@@ -35,6 +37,9 @@ BATCH_ITEMS = 2_000
 
 BATCH_CHARACTERS = 4_000_000
 """Characters of arguments after which an INSERT of `defer_many` takes no more."""
+
+TURN_ITEMS = 100
+"""Jobs that `defer_many` reads before others on the event loop have their turn, a fraction of a millisecond's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,7 @@ class Deferred(Generic[R_co]):
     run_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TaskArgs(Generic[P]):
+class TaskArgs(NamedTuple, Generic[P]):
     """The arguments of one job of `task`, validated: made by `Task.args`, taken by `defer_many`."""
 
     task: str
@@ -86,7 +90,7 @@ class Deferrable(Generic[P, R]):
     name: str
     arguments: Arguments
     schema: str
-    stored: jobs.Stored
+    stored: Stored
 
     async def defer(self, connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Deferred[R]:
         """Put one job in, as part of the transaction that `connection` is in.
@@ -101,14 +105,15 @@ class Deferrable(Generic[P, R]):
         """
         checked(connection)
         text = self.arguments.dump(args, kwargs)
-        job_id, run_at = await jobs.defer(connection, self.schema, self.stored, text)
+        job_id, run_at = await defer.one(connection, self.schema, self.stored, text)
         return Deferred(job_id, self.name, self.stored.queue, run_at)
 
     async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
         """Put many jobs in, all or none, and give their ids in the order of `calls`.
 
-        `calls` is read as it is sent, so a generator of a million items takes little memory. All or none holds also
-        on an autocommit connection, and when `calls` itself raises half-way: what was sent before is undone and the
+        `calls` is read as it is sent, so a generator of a million items takes little memory; it is read while the
+        server works on what was read before, and the event loop has its turns between. All or none holds also on an
+        autocommit connection, and when `calls` itself raises half-way: what was sent before is undone and the
         transaction is usable.
 
         Args:
@@ -120,42 +125,42 @@ class Deferrable(Generic[P, R]):
             psycopg.Error: as the server or the connection raised it.
         """
         checked(connection)
-        batches = self._batches(calls)
-        first, second = next(batches, None), None
-        if first is not None:
-            second = next(batches, None)
-        if first is None:
-            return []
-        if second is None:
-            return await jobs.defer_few(connection, self.schema, self.stored, first)
-        async with jobs.whole(connection):
-            ids = await jobs.defer_many(connection, self.schema, self.stored, first)
-            ids += await jobs.defer_many(connection, self.schema, self.stored, second)
-            for batch in batches:
-                ids += await jobs.defer_many(connection, self.schema, self.stored, batch)
-        return ids
+        given = iter(calls)
+        first, more = await self._batch(given)
+        if not more:
+            return await defer.few(connection, self.schema, self.stored, first) if first else []
 
-    def _batches(self, calls: Iterable[TaskArgs[P]]) -> Iterator[list[str]]:
+        async def following() -> list[str]:
+            batch, _ = await self._batch(given)
+            return batch
+
+        return await defer.many(connection, self.schema, self.stored, first, following)
+
+    async def _batch(self, calls: Iterator[TaskArgs[P]]) -> tuple[list[str], bool]:
+        """Read as many calls as one INSERT takes; says whether there may be more."""
         batch: list[str] = []
         characters = 0
+        name = self.name
         for call in calls:
-            if not isinstance(call, TaskArgs) or call.task != self.name:
+            if not isinstance(call, TaskArgs) or call.task != name:
                 raise InvalidArgsError(
-                    f"defer_many of task {self.name!r} takes what its own args() makes, not {call!r:.200}"
+                    f"defer_many of task {name!r} takes what its own args() makes, not {call!r:.200}"
                 )
-            batch.append(call.text)
-            characters += len(call.text)
+            text = call.text
+            batch.append(text)
+            characters += len(text)
+            if not len(batch) % TURN_ITEMS:
+                # Others on the event loop have their turn, the statement that is under way first of all.
+                await checkpoint()
             if len(batch) >= BATCH_ITEMS or characters >= BATCH_CHARACTERS:
-                yield batch
-                batch, characters = [], 0
-        if batch:
-            yield batch
+                return batch, True
+        return batch, False
 
 
 class BoundTask(Deferrable[P, R]):
     """A task with options for the jobs put in through it: what `Task.options` gives."""
 
-    def __init__(self, name: str, arguments: Arguments, schema: str, stored: jobs.Stored) -> None:
+    def __init__(self, name: str, arguments: Arguments, schema: str, stored: Stored) -> None:
         self.name = name
         self.arguments = arguments
         self.schema = schema
@@ -181,7 +186,7 @@ class Task(Deferrable[P, R]):
         self.settings = settings
         self.arguments = Arguments.of(handler, task=name)
         self.schema = settings.schema
-        self.stored = jobs.Stored(
+        self.stored = Stored(
             queue=settings.queue,
             task=name,
             priority=settings.priority,

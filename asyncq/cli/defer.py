@@ -12,7 +12,7 @@ import psycopg
 
 from asyncq import ranges
 from asyncq.cli import common
-from asyncq.db import jobs
+from asyncq.db import defer
 from asyncq.db.connection import conninfo_of
 from asyncq.errors import InvalidArgsError, UnknownTaskError
 from asyncq.queue import Queue
@@ -104,7 +104,7 @@ async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
         args, kwargs = bound.arguments.load(options.args)
         text = bound.arguments.dump(args, kwargs)
     async with await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection:
-        job_id, _ = await jobs.defer(connection, bound.schema, bound.stored, text)
+        job_id, _ = await defer.one(connection, bound.schema, bound.stored, text)
     if options.module is None and options.queue is None:
         print("asyncq: put into queue 'default': give --queue or --module if it is another", file=sys.stderr)
     return job_id

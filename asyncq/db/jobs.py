@@ -1,19 +1,14 @@
-"""The jobs table: one function for each file under `sql/queries/jobs/`.
+"""The jobs table: one function for each file under `sql/queries/jobs/`; `asyncq.db.defer` has those that put jobs in.
 
 Those that a worker runs take its `Session`; those that a user runs take the user's connection and belong to the
 user's transaction.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
-import anyio
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from asyncq.db.connection import PlainCursor, Session
 from asyncq.db.statements import load
@@ -24,14 +19,10 @@ __all__ = [
     "Claim",
     "ClaimedRow",
     "Rescue",
-    "Stored",
     "Unwritten",
     "claim",
     "cleanup",
     "complete",
-    "defer",
-    "defer_few",
-    "defer_many",
     "discarded",
     "due",
     "finish",
@@ -39,86 +30,9 @@ __all__ = [
     "release",
     "replay",
     "rescue",
-    "whole",
 ]
 
 Connection = psycopg.AsyncConnection[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What is written beside the arguments when a job is deferred."""
-
-    queue: str
-    task: str
-    priority: int
-    run_at: datetime | None
-    delay_seconds: float
-    max_attempts: int
-    lease_seconds: float
-
-    def params(self) -> dict[str, object]:
-        """The parameters of the statement."""
-        return {
-            "queue": self.queue,
-            "task": self.task,
-            "priority": self.priority,
-            "run_at": self.run_at,
-            "delay_seconds": self.delay_seconds,
-            "max_attempts": self.max_attempts,
-            "lease_seconds": self.lease_seconds,
-        }
-
-
-async def defer(connection: Connection, schema: str, stored: Stored, args: str) -> tuple[int, datetime]:
-    """Insert one job; gives its id and its `run_at`."""
-    async with _turn(connection), PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/defer", schema), {**stored.params(), "args": args}, binary=True)
-        row = await cursor.fetchone()
-    assert row is not None
-    return row[0], row[1]
-
-
-async def defer_few(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
-    """Insert some jobs in one statement, which is a whole in itself; gives their ids in the order of `args`."""
-    async with _turn(connection):
-        return await defer_many(connection, schema, stored, args)
-
-
-async def defer_many(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
-    """Insert some jobs in one statement; gives their ids in the order of `args`."""
-    async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("jobs/defer_many", schema), {**stored.params(), "args": list(args)}, binary=True)
-        row = await cursor.fetchone()
-    assert row is not None
-    return row[0]
-
-
-_turns: WeakKeyDictionary[Connection, anyio.Lock] = WeakKeyDictionary()
-"""Connections on which several statements were made a whole, and whose turn it is there."""
-
-
-def _turn(connection: Connection) -> anyio.Lock | nullcontext[None]:
-    """Wait for a whole that another task has open on the connection: its undoing would take this statement along."""
-    return _turns.get(connection) or nullcontext()
-
-
-@asynccontextmanager
-async def whole(connection: Connection) -> AsyncGenerator[None]:
-    """Make several statements all or nothing, without ending a transaction that is the caller's to end."""
-    async with _turns.setdefault(connection, anyio.Lock()), _savepoint(connection):
-        yield
-
-
-@asynccontextmanager
-async def _savepoint(connection: Connection) -> AsyncGenerator[None]:
-    if not connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
-        # psycopg's transaction() would commit at its end here. Any statement begins the caller's own transaction, as
-        # it would for the caller; what follows is then a savepoint in it.
-        async with PlainCursor(connection) as cursor:
-            await cursor.execute("select 1")
-    async with connection.transaction():
-        yield
 
 
 class ClaimedRow(NamedTuple):

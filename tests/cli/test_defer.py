@@ -71,7 +71,8 @@ def test_takes_every_option(dsn: str) -> None:
 def test_a_delay_is_in_seconds(dsn: str) -> None:
     assert run("defer", "send", "--delay", "90.5", dsn=dsn).code == 0
     row = only_job(dsn)
-    assert row["run_at"] - row["created_at"] == timedelta(seconds=90.5)
+    # From the clock, which a loaded machine lets run on within the statement.
+    assert timedelta(seconds=90.5) <= row["run_at"] - row["created_at"] < timedelta(seconds=92)
 
 
 def test_with_its_module_the_tasks_own_options_hold(dsn: str, module: str) -> None:

@@ -1,17 +1,22 @@
 """Many jobs at once: all or none, their ids in order, and memory that does not grow with their number."""
 
+import asyncio
+import json
 import tracemalloc
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
+from anyio.lowlevel import checkpoint
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
-from asyncq import InvalidArgsError, Queue
+from asyncq import InvalidArgsError, Queue, TaskArgs
 from asyncq.task import BATCH_CHARACTERS, BATCH_ITEMS
+from tests.eventually import eventually
 from tests.sql.rows import count, rows, value
 
 Connection = psycopg.AsyncConnection[Any]
@@ -215,3 +220,212 @@ async def test_what_another_task_puts_in_meanwhile_is_not_undone_with_it(
     cursor = await conn.execute("select array_agg(id order by id) from asyncq.jobs")
     assert await cursor.fetchone() == (sorted(kept),)
     assert len(kept) == 5_020
+
+
+# --- What the text of a batch goes through ----------------------------------------------------------------------------
+
+ODD_TEXTS = [
+    "",
+    "back\\slash \\n \\\\.",
+    "line\nbreak\r\n and\ttab",
+    "'quotes' \"double\" $$dollar$$",
+    "{curly},[square],NULL,\\N",
+    "%s %(args)s %%",
+    "\x01\x1e\x1f\x7f\x80\u2028",
+    "\N{GRINNING FACE} \N{LATIN SMALL LETTER U WITH DIAERESIS}",
+    "\N{NO-BREAK SPACE}\N{ZERO WIDTH NO-BREAK SPACE}",
+]
+
+
+@pytest.mark.parametrize("many", [1, BATCH_ITEMS // 1_000, BATCH_ITEMS // 5])
+async def test_any_text_arrives_as_it_is(conn: Connection, many: int) -> None:
+    wanted = ODD_TEXTS * many
+    await number.defer_many(conn, [number.args(n, text) for n, text in enumerate(wanted)])
+    found = await rows(conn, "select args->>'text' from asyncq.jobs order by id")
+    assert [row[0] for row in found] == wanted
+
+
+async def test_args_that_somebody_else_wrote_may_have_line_breaks(conn: Connection) -> None:
+    calls: list[Any] = [TaskArgs("number", json.dumps({"n": n}, indent=2)) for n in range(3)]
+    assert await stored(conn, await number.defer_many(conn, calls)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("before", [0, 1, BATCH_ITEMS, 3 * BATCH_ITEMS])
+async def test_what_the_server_refuses_is_the_servers_own_error_and_undoes_all(
+    tx_conn: Connection, before: int
+) -> None:
+    def calls() -> Iterator[Any]:
+        for n in range(before):
+            yield number.args(n)
+        yield TaskArgs("number", "{broken")
+        for n in range(BATCH_ITEMS):
+            yield number.args(n)
+
+    await number.defer_many(tx_conn, [number.args(1)])
+    with pytest.raises(errors.InvalidTextRepresentation):
+        await number.defer_many(tx_conn, calls())
+    assert await count(tx_conn) == 1
+
+
+async def test_the_calls_own_error_wins_over_that_of_the_statement_under_way(tx_conn: Connection) -> None:
+    def calls() -> Iterator[Any]:
+        yield TaskArgs("number", "{broken")
+        for n in range(BATCH_ITEMS):
+            yield number.args(n)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await number.defer_many(tx_conn, calls())
+    assert await count(tx_conn) == 0
+
+
+# --- Others at work ---------------------------------------------------------------------------------------------------
+
+
+async def test_ids_are_in_order_whoever_else_puts_jobs_in(conn: Connection, dsn: str) -> None:
+    found: dict[int, list[int]] = {}
+
+    async def put(writer: int) -> None:
+        async with await psycopg.AsyncConnection.connect(dsn) as own:
+            found[writer] = await number.defer_many(own, (number.args(n, str(writer)) for n in range(5_000)))
+
+    async with anyio.create_task_group() as group:
+        for writer in range(4):
+            group.start_soon(put, writer)
+    for ids in found.values():
+        assert ids == sorted(set(ids))
+        assert await stored(conn, ids) == list(range(5_000))
+    assert len({each for ids in found.values() for each in ids}) == await count(conn) == 20_000
+
+
+async def test_others_on_the_event_loop_have_their_turn_while_many_are_read(conn: Connection) -> None:
+    turns = 0
+
+    async def other_work() -> None:
+        nonlocal turns
+        while True:
+            await checkpoint()
+            turns += 1
+
+    seen: list[int] = []
+
+    def calls() -> Iterator[Any]:
+        for n in range(BATCH_ITEMS):
+            seen.append(turns)
+            yield number.args(n)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(other_work)
+        await number.defer_many(conn, calls())
+        group.cancel_scope.cancel()
+    assert len(set(seen)) >= 10
+
+
+async def test_the_next_batch_is_read_while_the_server_is_at_work(
+    conn: Connection, tx_conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncq.task.BATCH_ITEMS", 100)
+    await conn.execute("create table reached (n int)")
+    blocked = anyio.Event()
+
+    def calls() -> Iterator[Any]:
+        for n in range(200):
+            if n == 199:
+                blocked.set()
+            yield number.args(n)
+
+    await conn.execute("begin")
+    await conn.execute("lock asyncq.jobs in share mode")
+    async with anyio.create_task_group() as group:
+        group.start_soon(number.defer_many, tx_conn, calls())
+        # The first batch waits for the lock, and the second is read all the same.
+        with anyio.fail_after(10):
+            await blocked.wait()
+        await conn.execute("commit")
+    await tx_conn.commit()
+    assert await count(conn) == 200
+
+
+async def test_a_role_needs_no_more_than_to_insert_and_to_read(conn: Connection, dsn: str) -> None:
+    await conn.execute("drop role if exists asyncq_test_writer")
+    await conn.execute("create role asyncq_test_writer")
+    try:
+        await conn.execute("grant usage on schema asyncq to asyncq_test_writer")
+        await conn.execute("grant insert, select on asyncq.jobs to asyncq_test_writer")
+        await conn.execute("alter table asyncq.jobs enable row level security")
+        await conn.execute("create policy all_of_them on asyncq.jobs using (true)")
+        async with await psycopg.AsyncConnection.connect(dsn) as caller:
+            await caller.execute("set role asyncq_test_writer")
+            await number.defer(caller, 1)
+            assert len(await number.defer_many(caller, [number.args(n) for n in range(2)])) == 2
+            assert len(await number.defer_many(caller, [number.args(n) for n in range(BATCH_ITEMS + 1)])) > BATCH_ITEMS
+        assert await count(conn) == BATCH_ITEMS + 4
+    finally:
+        await conn.execute("drop owned by asyncq_test_writer")
+        await conn.execute("drop role asyncq_test_writer")
+
+
+# --- Cancelled half-way -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def locked(conn: Connection) -> AsyncGenerator[Connection]:
+    """A connection that keeps everybody from putting jobs in."""
+    await conn.execute("begin")
+    await conn.execute("lock asyncq.jobs in share mode")
+    yield conn
+    await conn.execute("commit")
+
+
+WAITING = "select count(*) from pg_locks where not granted and relation = 'asyncq.jobs'::regclass"
+
+
+@pytest.mark.parametrize("many", [1, BATCH_ITEMS, BATCH_ITEMS + 1, 3 * BATCH_ITEMS])
+@pytest.mark.parametrize("autocommit", [False, True])
+async def test_a_task_that_is_cancelled_leaves_nothing_and_a_usable_connection(
+    locked: Connection, dsn: str, many: int, *, autocommit: bool
+) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller:
+        async with caller.transaction():
+            await caller.execute("create table orders (id int)")
+        putting = asyncio.create_task(number.defer_many(caller, (number.args(n) for n in range(many))))
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as watching:
+            await eventually(lambda: value(watching, WAITING), describe="the statement waits for the lock")
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        if not autocommit:
+            # As psycopg does it for a single statement, which leaves an aborted transaction to its caller.
+            await caller.rollback()
+        assert caller.info.transaction_status == TransactionStatus.IDLE
+        assert await count(caller) == 0
+        await locked.execute("commit")
+        assert len(await number.defer_many(caller, [number.args(1)])) == 1
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+async def test_a_cancelled_scope_leaves_nothing(locked: Connection, dsn: str, *, autocommit: bool) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=autocommit) as caller:
+        with anyio.move_on_after(0.3) as scope:
+            await number.defer_many(caller, (number.args(n) for n in range(3 * BATCH_ITEMS)))
+        assert scope.cancelled_caught
+    await locked.execute("commit")
+    assert await count(locked) == 0
+
+
+async def test_cancelled_while_the_calls_are_read_leaves_nothing_and_a_usable_connection(tx_conn: Connection) -> None:
+    reading = asyncio.Event()
+
+    def calls() -> Iterator[Any]:
+        for n in range(100 * BATCH_ITEMS):
+            if n > BATCH_ITEMS + 200:
+                reading.set()
+            yield number.args(n)
+
+    await number.defer_many(tx_conn, [number.args(1)])
+    putting = asyncio.create_task(number.defer_many(tx_conn, calls()))
+    await reading.wait()
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert await count(tx_conn) == 1

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
@@ -344,6 +344,67 @@ def test_a_time_in_the_hour_of_a_clock_change_arrives_as_the_same_instant(month:
         came = typing.cast("list[object]", came)[0] if isinstance(came, list) else came
         assert isinstance(came, datetime)
         assert came.astimezone(UTC) == given_time.astimezone(UTC)
+
+
+# --- What is written without reading it back --------------------------------------------------------------------------
+
+plain_values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=4_290, max_value=4_310).map(lambda digits: -(10**digits))
+    | st.floats(allow_nan=False)
+    | st.text(st.characters())
+    | st.text(st.sampled_from('\\u0e1"\0\n\x1e\x7f\ud800\udfff\U0001f600'))
+    | st.sampled_from([Level.LOW, Tone.SOFT, "x" * 3_990, "x" * 4_010, [1], {"a": 1}])
+)
+plain_kinds = st.lists(st.sampled_from([int, str, bool, type(None)]), min_size=1, unique=True).map(tuple)
+
+
+@functools.cache
+def plain_arguments(kinds: tuple[type, ...]) -> Arguments:
+    def handler(a: object, /, b: object) -> None: ...
+
+    hint: Any = kinds[0]
+    for kind in kinds[1:]:
+        hint |= kind
+    handler.__annotations__.update({"a": hint, "b": hint})
+    return Arguments.of(handler, task="t")
+
+
+def outcome(arguments: Arguments, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[bool, str]:
+    try:
+        return True, arguments.dump(args, kwargs)
+    except InvalidArgsError as error:
+        return False, str(error)
+
+
+@settings(deadline=None)
+@given(plain_kinds, plain_values, plain_values, st.sampled_from([(), ("b",)]))
+def test_what_is_not_read_back_is_what_would_have_been_if_it_were(
+    kinds: tuple[type, ...], a: object, b: object, named: tuple[str, ...]
+) -> None:
+    arguments = plain_arguments(kinds)
+    proving = dataclasses.replace(arguments, _plain={name: ("", {}) for name in arguments._plain})
+    args, kwargs = ((a,), {"b": b}) if named else ((a, b), {})
+    stored, text = outcome(arguments, args, kwargs)
+    assert (stored, text) == outcome(proving, args, kwargs)
+    if stored:
+        came = arguments.load(jsonb(text))
+        assert came == ((a,), {"b": b})
+        assert typed(came) == typed(((a,), {"b": b}))
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [(int, 7), (str, "seven ü"), (bool, True), (None, None), (int | None, None), (str | int, 7), (bool | None, False)],
+    ids=shown,
+)
+def test_plain_annotations_are_not_read_back(hint: object, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above would say nothing if they were."""
+    monkeypatch.delattr(Arguments, "_write_proven")
+    arguments = arguments_for(hint)
+    assert arguments.dump((value,), {}) == arguments.dump((), {"value": value})
 
 
 def test_an_int_for_a_float_is_accepted_where_no_digit_is_lost() -> None:

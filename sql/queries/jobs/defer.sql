@@ -1,6 +1,6 @@
 -- Put one job in, in the caller's own transaction, and wake the workers of its queue at commit.
 --
--- Params:  queue, task, args, priority, run_at (null: this statement's time), delay_seconds, max_attempts, lease_seconds
+-- Params:  queue, task, args, priority, run_at (null: now), delay_seconds, max_attempts, lease_seconds
 -- Returns: one row (id, run_at)
 -- Locks:   none on rows; the notification takes PostgreSQL's notify lock at commit. One notification a queue and
 --          transaction, however many jobs: equal ones are folded by the server.
@@ -8,7 +8,7 @@ with job as (
     insert into asyncq.jobs (queue, task, args, priority, run_at, max_attempts, lease_seconds)
     values (
         %(queue)s::text, %(task)s::text, %(args)s::text::jsonb, %(priority)s::smallint,
-        coalesce(%(run_at)s::timestamptz, statement_timestamp() + make_interval(secs => %(delay_seconds)s::float8)),
+        coalesce(%(run_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(delay_seconds)s::float8)),
         %(max_attempts)s::integer, %(lease_seconds)s::float8
     )
     returning id, queue, run_at
