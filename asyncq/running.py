@@ -5,67 +5,71 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any
 
+from asyncq.db.instants import readable
+from asyncq.db.jobs import ClaimedRow
+
 __all__ = ["RunningJob", "current", "current_job"]
 
 
 class RunningJob:
-    """Read, from inside a handler, the job that it runs.
+    """Read, from inside a handler, the job that it runs."""
 
-    Attributes:
-        id: of the job; the same for all its attempts.
-        queue, task, priority, max_attempts, run_at, created_at: as on the row.
-        attempts: the runs so far, this one included.
-    """
+    # One is made for each run, and most handlers never look at it: it reads the row when it is asked.
+    __slots__ = ("_cancel_requested", "_row")
 
-    __slots__ = (
-        "_args",
-        "_cancel_requested",
-        "_lease_seconds",
-        "attempts",
-        "created_at",
-        "id",
-        "max_attempts",
-        "priority",
-        "queue",
-        "run_at",
-        "task",
-    )
-
-    def __init__(
-        self,
-        *,
-        id: int,
-        queue: str,
-        task: str,
-        args: str,
-        priority: int,
-        attempts: int,
-        max_attempts: int,
-        lease_seconds: float,
-        run_at: datetime,
-        created_at: datetime,
-    ) -> None:
-        self.id = id
-        self.queue = queue
-        self.task = task
-        self.priority = priority
-        self.attempts = attempts
-        self.max_attempts = max_attempts
-        self.run_at = run_at
-        self.created_at = created_at
-        self._args = args
-        self._lease_seconds = lease_seconds
+    def __init__(self, row: ClaimedRow) -> None:
+        self._row = row
         self._cancel_requested = False
+
+    @property
+    def id(self) -> int:
+        """The same for all attempts of the job."""
+        return self._row.id
+
+    @property
+    def queue(self) -> str:
+        """The queue it was taken from."""
+        return self._row.queue
+
+    @property
+    def task(self) -> str:
+        """The name of its task, as on the row."""
+        return self._row.task
+
+    @property
+    def priority(self) -> int:
+        """Its priority; higher runs first."""
+        return self._row.priority
+
+    @property
+    def attempts(self) -> int:
+        """The runs so far, this one included."""
+        return self._row.attempts
+
+    @property
+    def max_attempts(self) -> int:
+        """A failure at this many attempts discards the job."""
+        return self._row.max_attempts
+
+    @property
+    def run_at(self) -> datetime:
+        """When it was due."""
+        return readable(self._row.run_at)
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was deferred."""
+        return readable(self._row.created_at)
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments as plain JSON values, keyed by parameter name."""
-        return json.loads(self._args)
+        return json.loads(self._row.args)
 
     @property
     def lease(self) -> timedelta:
         """How long a claim or a heartbeat holds the job."""
-        return timedelta(seconds=self._lease_seconds)
+        return timedelta(seconds=self._row.lease_seconds)
 
     @property
     def cancel_requested(self) -> bool:

@@ -3,8 +3,10 @@
 Nobody else's settings reach them and theirs reach nobody: they are never pooled and never handed to a handler.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, LiteralString
+from functools import cache
+from typing import Any, LiteralString, cast
 
 import anyio
 import psycopg
@@ -12,6 +14,7 @@ from psycopg import adapt, postgres
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.types.array import register_all_arrays
+from psycopg.types.numeric import Int8BinaryLoader
 from psycopg_pool import AsyncConnectionPool
 
 from asyncq.errors import ConfigurationError
@@ -138,6 +141,16 @@ def _plain_adapters() -> adapt.AdaptersMap:
 _PLAIN = _plain_adapters()
 
 
+def _session_adapters() -> adapt.AdaptersMap:
+    adapters = adapt.AdaptersMap(_PLAIN)
+    # As a number, see `asyncq.db.instants`: a datetime costs more than all the other columns of a claimed row together.
+    adapters.register_loader("timestamptz", Int8BinaryLoader)
+    return adapters
+
+
+_SESSION = _session_adapters()
+
+
 class PlainCursor(psycopg.AsyncCursor[TupleRow]):
     """A cursor on anybody's connection that speaks psycopg's own types and tuples.
 
@@ -149,6 +162,29 @@ class PlainCursor(psycopg.AsyncCursor[TupleRow]):
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = adapt.AdaptersMap(_PLAIN)
         self._reset()
+
+
+class SessionCursor(psycopg.AsyncRawCursor[TupleRow]):
+    """A cursor of a worker's own: parameters by number, times as numbers (see `asyncq.db.instants`)."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(connection, row_factory=tuple_row)
+        self._adapters = adapt.AdaptersMap(_SESSION)
+        self._reset()
+
+
+@cache
+def numbered(statement: LiteralString) -> tuple[LiteralString, tuple[str, ...]]:
+    """Number the parameters of a statement, once: psycopg reads a long text anew each time, for half a millisecond.
+
+    >>> numbered("select %(a)s, %(b)s, %(a)s, '100 %%'")
+    ("select $1, $2, $1, '100 %'", ('a', 'b'))
+    """
+    names = tuple(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    text: str = statement
+    for number, name in enumerate(names, start=1):
+        text = text.replace(f"%({name})s", f"${number}")
+    return cast("LiteralString", text.replace("%%", "%")), names
 
 
 def checked(connection: object) -> psycopg.AsyncConnection[Any]:
@@ -187,12 +223,15 @@ class Session:
     try again; a broken connection is dropped first, so that the next call opens another. So is one that has not
     answered for `patience` seconds, with a `TimeoutError`: a proxy that acknowledges what it gets, and lost its server,
     looks alive to the kernel.
+
+    Times come as numbers, see `asyncq.db.instants`.
     """
 
     def __init__(self, address: Address, *, patience: float | None = None) -> None:
         self._address = address
         self._patience = patience or PATIENCE_SECONDS
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
+        self._cursor: SessionCursor | None = None
         self._turn = anyio.Lock()
         self.connected_at: float | None = None
         """On the event loop's clock, when the present connection was opened; None while there is none."""
@@ -201,10 +240,12 @@ class Session:
         """Run a statement and give all its rows."""
         async with self._turn:
             connection = await self._open()
+            cursor = self._cursor
+            assert cursor is not None
             try:
-                cursor = PlainCursor(connection)
+                text, names = numbered(statement)
                 with anyio.fail_after(self._patience):
-                    await cursor.execute(statement, params, binary=True)
+                    await cursor.execute(text, [params[name] for name in names], binary=True)
                     return await cursor.fetchall()
             except psycopg.Error as error:
                 if connection.closed or _lost(error):
@@ -223,6 +264,7 @@ class Session:
     async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is None:
             self._connection = await connect(self._address)
+            self._cursor = SessionCursor(self._connection)
             self.connected_at = anyio.current_time()
         return self._connection
 
@@ -231,7 +273,7 @@ class Session:
         await self._drop()
 
     async def _drop(self) -> None:
-        connection, self._connection, self.connected_at = self._connection, None, None
+        connection, self._connection, self._cursor, self.connected_at = self._connection, None, None, None
         if connection is not None:
             await connection.close()
 

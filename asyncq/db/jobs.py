@@ -5,26 +5,29 @@ user's transaction.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import psycopg
 
+from asyncq.db.arrays import numbers, texts
 from asyncq.db.connection import PlainCursor, Session
+from asyncq.db.instants import Position, literal
 from asyncq.db.statements import load
 from asyncq.job import Job, JobState, Lease
 from asyncq.outcome import Change
 
 __all__ = [
+    "Asked",
     "Claim",
     "ClaimedRow",
+    "Horizon",
     "Rescue",
     "Unwritten",
     "claim",
     "cleanup",
     "complete",
     "discarded",
-    "due",
     "finish",
     "heartbeat",
     "release",
@@ -36,9 +39,8 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class ClaimedRow(NamedTuple):
-    """A claimed job, as `claim.sql` gives it."""
+    """A claimed job. Its times are numbers, see `asyncq.db.instants`."""
 
-    looked_at: datetime
     id: int
     queue: str
     task: str
@@ -47,49 +49,138 @@ class ClaimedRow(NamedTuple):
     attempts: int
     max_attempts: int
     lease_seconds: float
-    run_at: datetime
-    created_at: datetime
+    run_at: int
+    created_at: int
+
+
+class Asked(NamedTuple):
+    """What a claim asks of one queue.
+
+    Args:
+        queue: its name.
+        slots: how many jobs at most.
+        lanes: priorities to be read, the highest first, each from a position on.
+        gaps: pairs of priorities between which, both left out, unknown lanes are looked for.
+        later: whether to say when its next job falls due.
+    """
+
+    queue: str
+    slots: int
+    lanes: Sequence[tuple[int, Position]]
+    gaps: Sequence[tuple[int, int]] = ()
+    later: bool = False
 
 
 class Claim(NamedTuple):
-    """What a claim found, and the database's time at which it looked."""
+    """What a claim found.
 
-    rows: Sequence[ClaimedRow]
-    looked_at: datetime
+    Args:
+        rows: jobs taken, the highest priority first, then the earliest, whatever their queue.
+        unwritten: of the successes that came along.
+        opened: lanes in the gaps: queue, priority, and the first job of a known task.
+        later: seconds until the next job of a queue, of those asked that have one.
+        looked_at: when it looked; no row that was due, visible and free then is left, if not all slots were filled.
+        seconds: how long the server took.
+    """
+
+    rows: list[ClaimedRow]
+    unwritten: "Unwritten"
+    opened: list[tuple[str, int, Position | None]]
+    later: dict[str, float]
+    looked_at: int
+    seconds: float
 
 
 async def claim(
     session: Session,
     schema: str,
     *,
-    slots: Mapping[str, int],
+    asked: Sequence[Asked],
     free: int,
     tasks: Sequence[str],
     here: Sequence[int],
     worker: str,
     token: int,
+    finished: Sequence[Lease] = (),
 ) -> Claim:
-    """Take due jobs: at most `slots[queue]` of each queue, in that order, and at most `free` in all."""
-    rows = await session.fetch(
+    """Take due jobs, at most `free` in all, and write successes along the way."""
+    places = range(1, len(asked) + 1)
+    lanes = [(place, lane) for place, each in zip(places, asked, strict=True) for lane in each.lanes]
+    gaps = [(place, gap) for place, each in zip(places, asked, strict=True) for gap in each.gaps]
+    found = await session.fetch(
         load("jobs/claim", schema),
         {
-            "queues": list(slots),
-            "slots": list(slots.values()),
+            "ids": numbers([lease.id for lease in finished]),
+            "tokens": numbers([lease.token for lease in finished]),
+            "queues": texts([each.queue for each in asked]),
+            "slots": numbers([each.slots for each in asked]),
+            "asked_later": numbers([each.later for each in asked]),
+            "lane_queues": numbers([place for place, _ in lanes]),
+            "lane_priorities": numbers([priority for _, (priority, _) in lanes]),
+            "lane_times": "{" + ",".join([literal(position.run_at) for _, (_, position) in lanes]) + "}",
+            "lane_ids": numbers([position.id for _, (_, position) in lanes]),
+            "gap_queues": numbers([place for place, _ in gaps]),
+            "gap_tops": numbers([top for _, (top, _) in gaps]),
+            "gap_bottoms": numbers([bottom for _, (_, bottom) in gaps]),
             "free": free,
-            "tasks": list(tasks),
-            "here": list(here),
+            "tasks": texts(tasks),
+            "here": numbers(here),
             "worker": worker,
             "token": token,
         },
     )
-    looked_at: datetime = rows[0][0]
-    return Claim([ClaimedRow._make(row) for row in rows] if rows[0][1] is not None else [], looked_at)
+    looked = found[-1]
+    claim = Claim([], {}, [], {}, looked[9], looked[8])
+    for row in found:
+        kind = row[0]
+        if kind == _TAKEN:
+            claim.rows.append(ClaimedRow._make(row[1:11]))
+        elif kind == _UNWRITTEN:
+            claim.unwritten[row[1], row[11]] = bool(row[6])
+        elif kind == _OPENED:
+            claim.opened.append((row[2], row[5], None if row[1] is None else Position(row[9], row[1])))
+        elif kind == _LATER:
+            claim.later[row[2]] = row[8]
+    return claim
 
 
-async def due(session: Session, schema: str, *, queues: Sequence[str], looked_at: datetime) -> dict[str, float]:
-    """Give the seconds until the next job of each queue, of those that have one scheduled."""
-    rows = await session.fetch(load("jobs/due", schema), {"queues": list(queues), "looked_at": looked_at})
-    return dict(rows)
+_TAKEN, _UNWRITTEN, _OPENED, _LATER = 2, 3, 4, 5
+"""The kinds of rows that `claim.sql` gives."""
+
+
+class Horizon(NamedTuple):
+    """Which transactions may still put jobs before `looked_at`, and what stands first in some lanes."""
+
+    looked_at: int
+    writers: list[str]
+    over: bool
+    first: list[Position | None]
+
+
+async def horizon(
+    session: Session,
+    schema: str,
+    *,
+    awaited: Sequence[str],
+    approved: int,
+    lanes: Sequence[tuple[str, int, Position]],
+    tasks: Sequence[str],
+) -> Horizon:
+    """Ask whether the awaited transactions are over, and for the first job of each lane up to the instant approved."""
+    found = await session.fetch(
+        load("jobs/horizon", schema),
+        {
+            "awaited": texts(awaited),
+            "approved": literal(approved),
+            "lane_queues": texts([queue for queue, _, _ in lanes]),
+            "lane_priorities": numbers([priority for _, priority, _ in lanes]),
+            "lane_times": "{" + ",".join([literal(position.run_at) for _, _, position in lanes]) + "}",
+            "lane_ids": numbers([position.id for _, _, position in lanes]),
+            "tasks": texts(tasks),
+        },
+    )
+    (_, looked_at, writers, over, _, _), *rows = sorted(found, key=lambda row: row[0] or 0)
+    return Horizon(looked_at, writers, over, [None if row[5] is None else Position(row[4], row[5]) for row in rows])
 
 
 Unwritten = dict[tuple[int, int], bool]
@@ -100,7 +191,7 @@ async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> U
     """Extend leases."""
     rows = await session.fetch(
         load("jobs/heartbeat", schema),
-        {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]},
+        {"ids": numbers([lease.id for lease in leases]), "tokens": numbers([lease.token for lease in leases])},
     )
     return {(job_id, token): busy for job_id, token, busy in rows}
 
@@ -109,7 +200,7 @@ async def complete(session: Session, schema: str, leases: Sequence[Lease]) -> Un
     """Write successes."""
     rows = await session.fetch(
         load("jobs/complete", schema),
-        {"ids": [lease.id for lease in leases], "tokens": [lease.token for lease in leases]},
+        {"ids": numbers([lease.id for lease in leases]), "tokens": numbers([lease.token for lease in leases])},
     )
     return {(job_id, token): busy for job_id, token, busy in rows}
 

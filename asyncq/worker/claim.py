@@ -1,18 +1,26 @@
 """Claim work for free slots, and sleep when there is none.
 
 What comes in are notifications, freed slots and the clock; what goes out are claimed rows, handed to the executor. The
-invariant: a queue that may have due work is in `_ready`. It is taken out *before* the claim that asks it, so that a
-notification during the claim puts it back; it goes back in when the claim filled all that was asked for it, when a
-notification names it, when its next job falls due, and, all of them, at each poll.
+invariant: a queue that may have due work is in `_ready` or in `_looks`. It is taken out *before* the claim that asks
+it, so that a notification during the claim puts it back.
 
-A claim asks for as many jobs as slots are free, and no more: what is claimed starts at once, so a crash costs attempts
-only of what was running.
+A queue is in `_ready` while each claim fills all the slots asked for it: the next one reads on where this one ended. It
+is in `_looks` when it was notified, when it ran dry, when its next job falls due, and, all of them, at each poll: then
+it is looked at from further back (`asyncq.worker.lanes` says from where, and why).
+
+A claim asks for no more jobs than slots are free: what is claimed starts at once, so a crash costs attempts only of
+what was running. Of many free slots it asks for half, and the server works on the next claim while these begin to run.
+What was finished meanwhile goes along with the claim, to be retired in the same statement.
+
+In a fleet each notification reaches every worker. One that looked in vain waits a little before it follows the next,
+longer each time, and one that found work follows at once: so of many idle workers a few take what trickles in, and the
+others come in when these are busy.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import inf
 from typing import Any
 
@@ -25,6 +33,7 @@ from asyncq.outcome import Released, change
 from asyncq.task import Task
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
+from asyncq.worker.lanes import Lanes, Look
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup, jittered
 
@@ -32,6 +41,25 @@ __all__ = ["Claimer", "share"]
 
 MOST_DOUBTFUL = 100
 """Claims without an answer that are remembered in a long outage; the rescue knows of all."""
+
+AT_ONCE = 32
+"""Free slots that are asked for at once, however many there are, half of them else."""
+
+QUICK_SECONDS = 0.005
+"""How long a look may take on the server and be repeated without a pause."""
+
+SOONEST_BACK_SECONDS = 0.02
+"""Between two looks back while a backlog is worked off."""
+
+LONGEST_PAUSE_SECONDS = 1.0
+"""Between two looks at a queue that was notified, however long they take."""
+
+FIRST_HESITATION_SECONDS = 0.004
+LONGEST_HESITATION_SECONDS = 0.5
+"""How long an idle worker that looked in vain, and in vain again, waits before it follows a notification."""
+
+EXCUSED_SECONDS = 0.1
+"""A look in vain so soon after one that found work is no reason to wait: the first look found what both were about."""
 
 
 class Claimer:
@@ -46,9 +74,10 @@ class Claimer:
         tasks: what this worker can run, by name.
         poll: between two looks at everything.
         burst: call `dry` once no due row is left and nothing runs here.
+        lanes: from where each lane is read.
         executor: runs what is claimed.
-        finisher: takes back what must not start.
-        took: called with the shortest lease of each claim.
+        finisher: keeps what has run.
+        took: called with the shortest lease of each claim that found work.
         dry: see `burst`.
     """
 
@@ -63,6 +92,7 @@ class Claimer:
         tasks: Mapping[str, Task[..., Any]],
         poll: timedelta,
         burst: bool,
+        lanes: Lanes,
         executor: Executor,
         finisher: Finisher,
         took: Callable[[float], None],
@@ -76,33 +106,40 @@ class Claimer:
         self._tasks = list(tasks)
         self._poll = poll.total_seconds()
         self._burst = burst
+        self._lanes = lanes
         self._executor = executor
         self._finisher = finisher
         self._took = took
         self._dry = dry
         self._wakeup = Wakeup()
         self._stopping = False
-        self._ready: set[str] = set(weights)
-        self._due: dict[str, float] = {}
+        self.awake = False
+        """Whether a claim is under way, or it is being found out whether one is to be."""
+        self._ready: set[str] = set()
+        self._looks: dict[str, Look] = {}
         self._credit: dict[str, float] = dict.fromkeys(weights, 0.0)
+        # On the event loop's clock: when jobs fall due, and when notifications are followed.
+        self._due: dict[str, float] = {}
+        self._follow: dict[str, float] = {}
         self._next_poll = -inf
+        self._next_look = -inf
+        self._next_back = -inf
+        self._hesitation = 0.0
+        self._found_at = -inf
         # Tokens of claims whose answer never came.
         self._doubtful: list[int] = []
         # In a burst: whether all queues were put to be asked since something was last found.
         self._asked_last = False
-        # Queues that a claim found dry, whose next due time was not asked for yet, and when the claim looked.
-        self._dry_queues: set[str] = set()
-        self._dry_since: datetime | None = None
 
     def notified(self, queue: str) -> None:
         """Somebody put work into this queue."""
         if queue in self._weights:
-            self._ready.add(queue)
+            self._notice(queue)
             self._wakeup.set()
 
-    def look(self) -> None:
-        """Look at every queue: something may have been missed."""
-        self._ready.update(self._weights)
+    def look(self, queue: str | None = None) -> None:
+        """Look at a queue, or at every one, from the start: something may have been missed."""
+        self._look_at([each for each in self._weights if queue in (None, each)], Look.ALL)
         self._wakeup.set()
 
     def freed(self) -> None:
@@ -116,10 +153,18 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim while there are free slots and work for them; otherwise sleep."""
-        await self._run()
+        try:
+            await self._run()
+        finally:
+            self._rest()
         if self._doubtful:
             with suppress(Exception):  # the rescue is left for it
                 await self._settle_doubt()
+
+    def _rest(self) -> None:
+        """Leave what has finished to be written by itself."""
+        self.awake = False
+        self._finisher.wake()
 
     async def _settle_doubt(self) -> None:
         """Give back what a claim took whose answer never came: its runs never began, and cost no attempt."""
@@ -129,13 +174,16 @@ class Claimer:
     async def _run(self) -> None:
         trouble = Trouble("claiming")
         while not self._stopping:
+            self.awake = True
             try:
                 pause = await self._step()
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
+                self._rest()
                 await self._wait_out(trouble.met(error, anyio.current_time()))
                 continue
             trouble.over()
             if pause > 0.0:
+                self._rest()
                 await self._wakeup.sleep(None if pause == inf else pause)
 
     async def _wait_out(self, seconds: float) -> None:
@@ -146,79 +194,87 @@ class Claimer:
 
     async def _step(self) -> float:
         """Do one thing that is to be done; gives how long to sleep before the next, 0 for not at all."""
-        self._look_at_the_clock()
+        now = anyio.current_time()
+        self._look_at_the_clock(now)
         idle = not self._executor.runs and len(self._finisher) == 0
         if self._burst and idle and not self._asked_last:
             # Asked once more, all of them, before it ends: the last jobs may have put in others.
-            self._ready.update(self._weights)
+            self._look_at(self._weights, Look.ALL)
             self._asked_last = True
-        free = self._executor.free
+        free = min(self._executor.free, max(AT_ONCE, self._executor.concurrency // 2))
         if free <= 0 or len(self._finisher) > 2 * len(self._executor.runs) + 1_000:
             return inf
-        if self._ready:
+        look = bool(self._looks) and now >= (self._next_back if self._ready else self._next_look)
+        if self._ready or look:
             if self._doubtful:
                 await self._settle_doubt()
-            try:
-                found = await self._claim(free)
-            except BaseException:
-                # Nothing is known of them: to be asked again. What the claim took all the same is given back first.
-                self._ready.update(self._weights)
-                raise
+            found = await self._claim(free, look=look)
             if found:
                 self._asked_last = False
-            elif self._burst and idle and not self._ready and not self._stopping:
+            elif self._burst and idle and not (self._ready or self._looks or self._follow or self._stopping):
                 self._dry()
                 return inf
             return 0.0
-        if self._dry_queues and not self._stopping:
-            await self._ask_due()
-            return 0.0
-        return max(min([self._next_poll, *self._due.values()]) - anyio.current_time(), 0.0)
+        times = [self._next_poll, *self._due.values(), *self._follow.values()]
+        return max(min(times + [self._next_look] * bool(self._looks)) - now, 0.0)
 
-    def _look_at_the_clock(self) -> None:
-        """Put the queues to be asked whose next job has fallen due, or, at each poll, all of them."""
-        now = anyio.current_time()
+    def _look_at(self, queues: Iterable[str], look: Look) -> None:
+        for queue in queues:
+            self._looks[queue] = max(look, self._looks.get(queue, look))
+
+    def _look_at_the_clock(self, now: float) -> None:
+        """Put the queues to be looked at whose time has come, or, at each poll, all of them."""
         if now >= self._next_poll:
-            self._ready.update(self._weights)
+            self._look_at(self._weights, Look.ALL)
             # Workers that started together drift apart once, at their first poll.
             self._next_poll = now + (self._poll if self._next_poll > -inf else jittered(self._poll))
         for queue in [queue for queue, at in self._due.items() if at <= now]:
             del self._due[queue]
-            self._ready.add(queue)
+            self._notice(queue)
+        for queue in [queue for queue, at in self._follow.items() if at <= now]:
+            del self._follow[queue]
+            self._look_at([queue], Look.BACK)
 
-    async def _claim(self, free: int) -> bool:
-        if self._strict:
-            slots = {queue: free for queue in self._weights if queue in self._ready}
-        else:
-            slots = share(free, {q: w for q, w in self._weights.items() if q in self._ready}, self._credit)
+    def _notice(self, queue: str) -> None:
+        """Follow what every worker of the queue may have heard: at once, or, after looks in vain, in a moment."""
+        if self._hesitation == 0.0:
+            self._look_at([queue], Look.BACK)
+        elif queue not in self._follow:
+            self._follow[queue] = anyio.current_time() + jittered(self._hesitation)
+
+    async def _claim(self, free: int, *, look: bool) -> bool:
+        queues = {
+            queue: weight for queue, weight in self._weights.items() if queue in self._ready or queue in self._looks
+        }
+        slots = dict.fromkeys(queues, free) if self._strict else share(free, queues, self._credit)
+        looks = {queue: self._looks.pop(queue) for queue in slots if queue in self._looks} if look else {}
         self._ready.difference_update(slots)
+        asked = [self._lanes.asked(queue, count, looks.get(queue, Look.ON)) for queue, count in slots.items()]
         token = secrets.randbits(63)
         # Until its answer is here, the claim may have been carried out or not.
         self._doubtful = [*self._doubtful[-MOST_DOUBTFUL:], token]
-        claim = await jobs.claim(
-            self._session,
-            self._schema,
-            slots=slots,
-            free=free,
-            tasks=self._tasks,
-            here=self._executor.ending(),
-            worker=self._worker_id,
-            token=token,
-        )
+        finished = self._finisher.take()
+        try:
+            claim = await jobs.claim(
+                self._session,
+                self._schema,
+                asked=asked,
+                free=free,
+                tasks=self._tasks,
+                here=self._executor.ending(),
+                worker=self._worker_id,
+                token=token,
+                finished=finished,
+            )
+        except BaseException as error:
+            self._finisher.give_back(finished, error)
+            # Nothing is known of them: to be asked again. What the claim took all the same is given back first.
+            self._look_at(self._weights, Look.BACK)
+            raise
         self._doubtful.pop()
+        self._finisher.settle(finished, claim.unwritten)
         self._start(claim.rows, token)
-        got = dict.fromkeys(slots, 0)
-        for row in claim.rows:
-            got[row.queue] += 1
-        # When the slots ran out, a queue behind may not have been asked at all.
-        full = len(claim.rows) == free
-        for queue, count in got.items():
-            if full or count == slots[queue]:
-                self._ready.add(queue)
-            else:
-                self._credit[queue] = 0.0
-                self._dry_queues.add(queue)
-                self._dry_since = claim.looked_at if self._dry_since is None else min(self._dry_since, claim.looked_at)
+        self._note(asked, looks, claim, free)
         return bool(claim.rows)
 
     def _start(self, rows: Sequence[jobs.ClaimedRow], token: int) -> None:
@@ -230,24 +286,39 @@ class Claimer:
                 self._finisher.put(Lease(row.id, token, row.lease_seconds), change(Released()))
             return
         self._took(min(row.lease_seconds for row in rows))
+        if len(self._weights) > 1:
+            # They come by priority, whatever their queue; the queues are served in their order.
+            order = {queue: place for place, queue in enumerate(self._weights)}
+            rows = sorted(rows, key=lambda row: order[row.queue])
         self._executor.start(rows, token)
 
-    async def _ask_due(self) -> None:
-        """Learn when to look again at queues that had no more to do."""
-        assert self._dry_since is not None
-        asked, since = self._dry_queues, self._dry_since
-        self._dry_queues, self._dry_since = set(), None
-        try:
-            seconds = await jobs.due(self._session, self._schema, queues=sorted(asked), looked_at=since)
-        except BaseException:
-            self._ready.update(asked)
-            raise
+    def _note(self, asked: Sequence[jobs.Asked], looks: Mapping[str, Look], claim: jobs.Claim, free: int) -> None:
+        """Put the queues where they belong after a claim."""
         now = anyio.current_time()
-        for queue in asked:
-            if queue in seconds:
-                self._due[queue] = now + max(seconds[queue], 0.0)
-            else:
-                self._due.pop(queue, None)
+        noted = self._lanes.note(asked, claim, free)
+        self._ready |= noted.full
+        self._look_at(noted.opened, Look.BACK)
+        sooner = False
+        for queue, *_ in asked:
+            if queue in noted.full:
+                continue
+            self._credit[queue] = 0.0
+            if queue not in looks:
+                # It was only read on: also to be found is what appeared further back, and what falls due next.
+                self._look_at([queue], Look.BACK)
+                continue
+            before = self._due.pop(queue, inf)
+            if queue in claim.later:
+                self._due[queue] = now + max(claim.later[queue], 0.0)
+                sooner = sooner or self._due[queue] < before - 0.01
+        if looks:
+            self._next_look = now + min(4.0 * max(claim.seconds - QUICK_SECONDS, 0.0), LONGEST_PAUSE_SECONDS)
+            self._next_back = now + min(max(10.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
+        if claim.rows:
+            self._found_at = now
+            self._hesitation = 0.0
+        elif not noted.opened and not sooner and Look.BACK in looks.values() and now - self._found_at > EXCUSED_SECONDS:
+            self._hesitation = min(max(2.0 * self._hesitation, FIRST_HESITATION_SECONDS), LONGEST_HESITATION_SECONDS)
 
 
 def share(free: int, weights: Mapping[str, int], credit: dict[str, float]) -> dict[str, int]:

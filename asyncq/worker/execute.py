@@ -56,24 +56,13 @@ AGAIN_SECONDS = 1.0
 class Run:
     """One attempt at one job: what is needed to run it, to end it and to write what came out."""
 
-    __slots__ = ("abandoned", "begun", "future", "in_thread", "interruption", "job", "lease", "task", "text", "timer")
+    __slots__ = ("abandoned", "begun", "future", "in_thread", "interruption", "job", "row", "task", "timer", "token")
 
     def __init__(self, row: ClaimedRow, token: int, task: Task[..., Any]) -> None:
-        self.lease = Lease(row.id, token, row.lease_seconds)
+        self.row = row
+        self.token = token
         self.task = task
-        self.text = row.args
-        self.job = running.RunningJob(
-            id=row.id,
-            queue=row.queue,
-            task=row.task,
-            args=row.args,
-            priority=row.priority,
-            attempts=row.attempts,
-            max_attempts=row.max_attempts,
-            lease_seconds=row.lease_seconds,
-            run_at=row.run_at,
-            created_at=row.created_at,
-        )
+        self.job = running.RunningJob(row)
         self.interruption: Interruption | None = None
         self.begun = False
         self.in_thread = isinstance(task, SyncTask)
@@ -81,8 +70,14 @@ class Run:
         self.future: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
+    @property
+    def lease(self) -> Lease:
+        """Under which it runs."""
+        return Lease(self.row.id, self.token, self.row.lease_seconds)
+
     def __str__(self) -> str:
-        return f"job {self.job.id} ({self.job.task}, attempt {self.job.attempts} of {self.job.max_attempts})"
+        row = self.row
+        return f"job {row.id} ({row.task}, attempt {row.attempts} of {row.max_attempts})"
 
 
 class Executor:
@@ -109,7 +104,7 @@ class Executor:
     ) -> None:
         self.runs: dict[int, Run] = {}
         self._tasks = tasks
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._finish = finish
         self._freed = freed
         self._lost_ended = lost_ended
@@ -120,7 +115,7 @@ class Executor:
     @property
     def free(self) -> int:
         """Slots that a claim may fill."""
-        return self._concurrency - len(self.runs)
+        return self.concurrency - len(self.runs)
 
     def leases(self) -> list[Lease]:
         """The leases to be kept: those of all runs but the ones that lost theirs."""
@@ -128,11 +123,12 @@ class Executor:
 
     def ending(self) -> list[int]:
         """Jobs whose lease was lost but whose handler has not ended here: they must not start here a second time."""
-        return [run.job.id for run in self.runs.values() if run.interruption is Interruption.LOST]
+        return [run.row.id for run in self.runs.values() if run.interruption is Interruption.LOST]
 
     def start(self, rows: Sequence[ClaimedRow], token: int) -> None:
         """Begin to run what a claim brought."""
         loop = asyncio.get_running_loop()
+        create_task = loop.create_task
         for row in rows:
             earlier = self.runs.get(row.id)
             if earlier is not None:
@@ -145,12 +141,12 @@ class Executor:
             timeout = run.task.settings.timeout
             if timeout is not None:
                 run.timer = loop.call_later(timeout.total_seconds(), self._order, run, Interruption.TIMEOUT)
-            run.future = loop.create_task(self._perform(run), context=Context())
+            run.future = create_task(self._perform(run), context=Context())
 
     def lose(self, lease: Lease) -> None:
         """End the run of a lost lease: somebody else may have the job by now, and its outcome counts for nothing."""
         run = self.runs.get(lease.id)
-        if run is not None and run.lease.token == lease.token and run.interruption is not Interruption.LOST:
+        if run is not None and run.token == lease.token and run.interruption is not Interruption.LOST:
             logger.warning("%s: the lease was lost, the handler is told to end", run)
             self._order(run, Interruption.LOST)
 
@@ -200,8 +196,12 @@ class Executor:
         try:
             if run.interruption is not None:
                 raise asyncio.CancelledError  # told to end before it began
-            args, kwargs = _loaded(run)
-            if isinstance(run.task, SyncTask):
+            try:
+                args, kwargs = run.task.arguments.load(run.row.args)
+            except InvalidArgsError as refused:
+                # The message names places. What caused it may quote values, and is not for the row.
+                raise refused from None
+            if run.in_thread:
                 call = functools.partial(run.task.handler, *args, **kwargs)
                 result: object = await anyio.to_thread.run_sync(call, limiter=self._threads)
                 if inspect.isawaitable(result):
@@ -229,22 +229,23 @@ class Executor:
             run.timer.cancel()
         if run.abandoned:
             return
-        del self.runs[run.job.id]
+        del self.runs[run.row.id]
         self._ended.set()
         self._freed()
         if run.interruption is Interruption.LOST:
             # It was kept from being claimed here, so a claim that found its queue dry may have passed over it.
-            self._lost_ended(run.job.queue)
+            self._lost_ended(run.row.queue)
             logger.warning("%s: ended after its lease was lost, its outcome is dropped", run)
         elif error is None and run.interruption is None:
             self._finish(run.lease, _COMPLETED)
-            logger.debug("%s completed", run)
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s completed", run)
         else:
             outcome = decide(
                 error,
                 run.interruption,
-                attempts=run.job.attempts,
-                max_attempts=run.job.max_attempts,
+                attempts=run.row.attempts,
+                max_attempts=run.row.max_attempts,
                 policy=run.task.settings.retry,
                 chance=random.random(),  # noqa: S311 - jitter
                 final=isinstance(error, UndecodableArgsError),
@@ -254,14 +255,6 @@ class Executor:
 
 
 _COMPLETED = change(Completed())
-
-
-def _loaded(run: Run) -> tuple[tuple[object, ...], dict[str, object]]:
-    try:
-        return run.task.arguments.load(run.text)
-    except InvalidArgsError as error:
-        # The message names places. What caused it may quote values, and is not for the row.
-        raise error from None
 
 
 def _log(run: Run, outcome: Outcome) -> None:

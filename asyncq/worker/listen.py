@@ -10,7 +10,7 @@ from contextlib import aclosing
 import anyio
 
 from asyncq.db.connection import Address
-from asyncq.db.listen import listen
+from asyncq.db.listen import Heard, listen
 from asyncq.worker.trouble import Trouble
 
 __all__ = ["Listener"]
@@ -22,12 +22,12 @@ class Listener:
     Args:
         address: of a connection of its own.
         schema: whose notifications.
-        notified: takes the name of a queue that got work.
+        notified: takes what was heard.
         subscribed: called after each successful subscription.
     """
 
     def __init__(
-        self, address: Address, schema: str, *, notified: Callable[[str], None], subscribed: Callable[[], None]
+        self, address: Address, schema: str, *, notified: Callable[[Heard], None], subscribed: Callable[[], None]
     ) -> None:
         self._address = address
         self._schema = schema
@@ -49,11 +49,11 @@ class Listener:
         while True:
             try:
                 async with aclosing(listen(self._address, self._schema)) as heard:
-                    async for queue in heard:
-                        if queue is None:
+                    async for each in heard:
+                        if each is None:
                             trouble.over()
                             self._subscribed()
                         else:
-                            self._notified(queue)
+                            self._notified(each)
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
                 await anyio.sleep(trouble.met(error, anyio.current_time()))

@@ -30,6 +30,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from asyncq.db import migrate
 from asyncq.db.connection import Address, Session, address_of, connect
+from asyncq.db.listen import Heard
 from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 from asyncq.release import __version__
@@ -38,6 +39,8 @@ from asyncq.worker.cleanup import Cleanup
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
 from asyncq.worker.heartbeat import Heartbeat, interval
+from asyncq.worker.horizon import Horizon
+from asyncq.worker.lanes import Lanes
 from asyncq.worker.listen import Listener
 from asyncq.worker.options import ExitCode, WorkerOptions
 from asyncq.worker.registry import by_name, checked_queues, tasks_of
@@ -126,6 +129,8 @@ class Worker:
         self._starting: anyio.CancelScope | None = None
         self._changed: Wakeup | None = None
         self._claimer: Claimer | None = None
+        self._lanes: Lanes | None = None
+        self._horizon: Horizon | None = None
 
     def stop(self, *, now: bool = False) -> None:
         """Ask `run` to end: claims stop, running jobs get the grace period.
@@ -216,7 +221,7 @@ class Worker:
             def lost_ended(queue: str) -> None:
                 claimer.notified(queue)
 
-            finisher = Finisher(work, self._schema, written=freed)
+            finisher = Finisher(work, self._schema, written=freed, carrier=lambda: claimer.awake)
             executor = Executor(
                 self.tasks,
                 options.concurrency,
@@ -228,6 +233,13 @@ class Worker:
             heartbeat = Heartbeat(
                 leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
             )
+            lanes = self._lanes = Lanes()
+            horizon = self._horizon = Horizon(leases, self._schema, lanes=lanes, tasks=list(self.tasks))
+
+            def took(lease_seconds: float) -> None:
+                heartbeat.expect(lease_seconds)
+                horizon.moved()
+
             claimer = self._claimer = Claimer(
                 work,
                 self._schema,
@@ -237,21 +249,23 @@ class Worker:
                 tasks=self.tasks,
                 poll=options.poll,
                 burst=options.burst,
+                lanes=lanes,
                 executor=executor,
                 finisher=finisher,
-                took=heartbeat.expect,
+                took=took,
                 dry=self.stop,
             )
             rescuer = Rescuer(leases, self._schema, lease_seconds=self._shortest_lease)
             retention = {queue.name: queue.retention for queue in self.queues.values()}
             cleanup = Cleanup(leases, self._schema, retention=retention, every=options.cleanup)
             listener = Listener(
-                self._addresses["listen"], self._schema, notified=claimer.notified, subscribed=self._subscribed
+                self._addresses["listen"], self._schema, notified=self._heard, subscribed=self._subscribed
             )
 
             async with anyio.create_task_group() as lifelines:
                 for name, run in (
                     ("heartbeat", heartbeat.run),
+                    ("horizon", horizon.run),
                     ("rescue", rescuer.run),
                     ("cleanup", cleanup.run),
                     ("listen", listener.run),
@@ -266,7 +280,7 @@ class Worker:
                     finisher.close()
                     # From here the deadline ends what an absent database would keep waiting.
                     settling.cancel_scope.deadline = anyio.current_time() + SETTLE_SECONDS
-                for each in (heartbeat, rescuer, cleanup, listener):
+                for each in (heartbeat, horizon, rescuer, cleanup, listener):
                     each.end()
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
@@ -304,8 +318,20 @@ class Worker:
                     raise
                 await anyio.sleep(wait)
 
+    def _heard(self, heard: Heard) -> None:
+        assert self._claimer is not None
+        if heard.past:
+            self._claimer.look(heard.queue)
+        else:
+            self._claimer.notified(heard.queue)
+
     def _subscribed(self) -> None:
         assert self._claimer is not None
+        assert self._horizon is not None
+        assert self._lanes is not None
+        # It may be another server by now, with another clock.
+        self._horizon.restart()
+        self._lanes.forget()
         self._claimer.look()
         if not self._ready:
             self._ready = True

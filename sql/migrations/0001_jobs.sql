@@ -1,10 +1,18 @@
 -- The jobs table, its indexes, and asyncq.defer for callers in any language.
 -- oldest release: 0.1.0
 
+-- Names are checked where they come in. As constraints of the table they would be checked again by each update of a row.
+create domain asyncq.name as text
+    constraint name_has_length check (length(value) between 1 and 128)
+    constraint name_is_printable check (value !~ '[\u0001-\u001f\u007f-\u009f]');
+
+comment on domain asyncq.name is 'A queue''s or a task''s name: 1 to 128 characters, no control characters.';
+
 create table asyncq.jobs (
     id            bigint generated always as identity primary key,
     lease_token   bigint,
-    run_at        timestamptz not null default statement_timestamp(),
+    -- The clock, not the statement's time: a row's run_at is never earlier than its transaction's lock on this table.
+    run_at        timestamptz not null default clock_timestamp(),
     created_at    timestamptz not null default statement_timestamp(),
     attempted_at  timestamptz,
     leased_until  timestamptz,
@@ -14,15 +22,13 @@ create table asyncq.jobs (
     max_attempts  integer not null default 10,
     priority      smallint not null default 0,
     state         text not null default 'available',
-    queue         text not null,
-    task          text not null,
+    queue         asyncq.name not null,
+    task          asyncq.name not null,
     locked_by     text,
     args          jsonb not null default '{}',
     last_error    text,
 
     constraint jobs_state_known check (state in ('available', 'running', 'cancelled', 'discarded')),
-    constraint jobs_queue_named check (length(queue) between 1 and 128 and queue !~ '[\u0001-\u001f\u007f-\u009f]'),
-    constraint jobs_task_named check (length(task) between 1 and 128 and task !~ '[\u0001-\u001f\u007f-\u009f]'),
     constraint jobs_attempts_counted check (attempts >= 0 and max_attempts >= 1),
     constraint jobs_lease_bounded check (lease_seconds between 0.5 and 604800),
     constraint jobs_running_has_holder check (
@@ -109,10 +115,14 @@ begin
     insert into asyncq.jobs (queue, task, args, priority, run_at, max_attempts, lease_seconds)
     values (
         defer.queue, defer.task, defer.args, defer.priority::smallint,
-        coalesce(defer.run_at, statement_timestamp()), defer.max_attempts, defer.lease_seconds
+        coalesce(defer.run_at, clock_timestamp()), defer.max_attempts, defer.lease_seconds
     )
     returning id into new_id;
-    perform pg_notify(btrim('asyncq.', '".'), defer.queue);
+    -- One that is put into the past is announced as such: workers have read on from there.
+    perform pg_notify(
+        btrim('asyncq.', '".'),
+        case when defer.run_at < clock_timestamp() - interval '1 second' then chr(1) else '' end || defer.queue
+    );
     return new_id;
 end
 $function$;

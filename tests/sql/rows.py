@@ -11,6 +11,7 @@ from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.job import Lease
 from asyncq.outcome import Completed, Outcome, change
+from asyncq.worker.lanes import Lanes, Look
 
 __all__ = [
     "HOLDER",
@@ -20,6 +21,7 @@ __all__ = [
     "ids",
     "insert",
     "job",
+    "look",
     "notifications",
     "rows",
     "running",
@@ -101,18 +103,35 @@ async def claim(
     token: int = 1,
     schema: str = "asyncq",
 ) -> list[int]:
-    """Claim, and give the ids in the order of the result."""
+    """Claim as a worker does that has just started, and give the ids in the order in which they are served."""
+    given = {"q": free} if slots is None else slots
+    found = await look(session, given, free=free, tasks=tasks, here=here, token=token, schema=schema)
+    order = list(given)
+    return [row.id for row in sorted(found.rows, key=lambda row: order.index(row.queue))]
+
+
+async def look(
+    session: Session,
+    slots: Mapping[str, int],
+    *,
+    free: int = 10,
+    tasks: Sequence[str] = ("t",),
+    here: Sequence[int] = (),
+    token: int = 1,
+    schema: str = "asyncq",
+    lanes: Lanes | None = None,
+    finished: Sequence[Lease] = (),
+) -> jobs.Claim:
+    """Find the lanes of some queues, and claim from them; with `lanes`, in those that are known already."""
+    if lanes is None:
+        lanes = Lanes()
+        await look(session, slots, tasks=tasks, token=token, schema=schema, lanes=lanes)
+    asked = [lanes.asked(queue, count, Look.BACK) for queue, count in slots.items()]
     found = await jobs.claim(
-        session,
-        schema,
-        slots={"q": free} if slots is None else slots,
-        free=free,
-        tasks=list(tasks),
-        here=here,
-        worker=HOLDER,
-        token=token,
+        session, schema, asked=asked, free=free, tasks=tasks, here=here, worker=HOLDER, token=token, finished=finished
     )
-    return [row.id for row in found.rows]
+    lanes.note(asked, found, free)
+    return found
 
 
 async def finish(session: Session, *outcomes: tuple[int, int, Outcome]) -> jobs.Unwritten:

@@ -1,29 +1,18 @@
 """The claim's plan: finding ten jobs takes a handful of pages, however much waits, and whatever the statistics say."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from asyncq.db.connection import address_of, connect
+from asyncq.db.arrays import numbers, texts
+from asyncq.db.connection import address_of, connect, numbered
 from asyncq.db.statements import load
 from tests.servers import majors
 
 Plan = dict[str, Any]
-
-PARAMS = {
-    "queues": "text[]",
-    "slots": "integer[]",
-    "free": "integer",
-    "tasks": "text[]",
-    "here": "bigint[]",
-    "worker": "text",
-    "token": "bigint",
-}
-"""The claim's parameters, in the order of first use, with the types that psycopg sends."""
 
 LOAD = """
     insert into asyncq.jobs (queue, task, priority, run_at)
@@ -44,29 +33,52 @@ def buffers(plan: Plan) -> int:
     return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
-async def explained(conn: psycopg.AsyncConnection[Any], **values: Any) -> Plan:
-    """Run the claim as a worker does, prepared and with the worker's settings, and give its plan."""
-    text = load("jobs/claim", "asyncq")
-    assert list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text))) == [
-        "queues",
-        "slots",
-        "tasks",
-        "here",
-        "free",
-        "worker",
-        "token",
-    ]
-    for number, name in enumerate(PARAMS, start=1):
-        text = text.replace(f"%({name})s", f"${number}")
+async def explained(conn: psycopg.AsyncConnection[Any], name: str, **values: object) -> Plan:
+    """Run a statement as a worker does, prepared and with the worker's settings, and give its plan."""
+    text, names = numbered(load(name, "asyncq"))
+    kinds = {"free": "integer", "token": "bigint", "batch": "integer"}
     await conn.execute("deallocate all")
-    kinds = ", ".join(PARAMS.values())
-    await conn.execute(f"prepare claim ({kinds}) as {text}".encode())
-    statement = sql.SQL("explain (analyze, buffers, format json) execute claim ({})").format(
-        sql.SQL(", ").join(sql.Literal(values[name]) + sql.SQL("::" + kind) for name, kind in PARAMS.items())  # type: ignore[arg-type]
+    await conn.execute(f"prepare it ({', '.join(kinds.get(each, 'text') for each in names)}) as {text}".encode())
+    statement = sql.SQL("explain (analyze, buffers, format json) execute it ({})").format(
+        sql.SQL(", ").join(sql.Literal(values[each]) for each in names)
     )
     row = await (await conn.execute(statement)).fetchone()
     assert row is not None
     return row[0][0]["Plan"]
+
+
+def asked(*queues: str, slots: int, lanes: Sequence[int] = (0, 1), **values: object) -> dict[str, object]:
+    """Parameters of a claim that reads these lanes of each queue from their start."""
+    each = [(place, priority) for place in range(1, len(queues) + 1) for priority in sorted(lanes, reverse=True)]
+    return {
+        "ids": "{}",
+        "tokens": "{}",
+        "queues": texts(queues),
+        "slots": numbers([slots for _ in queues]),
+        "asked_later": numbers([False for _ in queues]),
+        "lane_queues": numbers([place for place, _ in each]),
+        "lane_priorities": numbers([priority for _, priority in each]),
+        "lane_times": texts(["-infinity" for _ in each]),
+        "lane_ids": numbers([0 for _ in each]),
+        "gap_queues": "{}",
+        "gap_tops": "{}",
+        "gap_bottoms": "{}",
+        "free": slots,
+        "tasks": '{"task","another"}',
+        "here": "{1}",
+        "worker": "worker",
+        "token": 1,
+        **values,
+    }
+
+
+def checked(plan: Plan, where: str) -> list[Plan]:
+    """No table is scanned and nothing but a batch is sorted: gives all nodes."""
+    seen = list(nodes(plan))
+    assert [each for each in seen if each["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")] == [], where
+    for sort in (each for each in seen if each["Node Type"] in ("Sort", "Incremental Sort")):
+        assert sort["Actual Rows"] <= 10, where
+    return seen
 
 
 @pytest.mark.timeout(120)
@@ -81,20 +93,52 @@ async def test_finding_ten_jobs_among_hundreds_of_thousands_takes_a_few_pages(ds
         if statistics == "fresh":
             await conn.execute("vacuum (analyze) asyncq.jobs")
         for served in (queues[:1], queues):
-            plan = await explained(
-                conn, queues=served, slots=[10] * len(served), free=10, tasks=["task", "another"], here=[1],
-                worker="worker", token=1,
-            )  # fmt: skip
-            seen = list(nodes(plan))
+            plan = await explained(conn, "jobs/claim", **asked(*served, slots=10))
             where = f"statistics: {statistics}, queues: {len(served)}"
-            assert plan["Actual Rows"] == 10, where
-            assert [node for node in seen if node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan")] == [], where
-            scans = [node for node in seen if "Index" in node["Node Type"]]
-            assert {node["Index Name"] for node in scans if node["Actual Loops"]} == {"jobs_claim"}, where
-            for sort in (node for node in seen if node["Node Type"] in ("Sort", "Incremental Sort")):
-                assert sort["Actual Rows"] <= 10, where
-            [candidate] = [node for node in seen if node.get("Subplan Name") == "CTE candidate"]
+            seen = checked(plan, where)
+            scans = [each for each in seen if "Index" in each["Node Type"]]
+            assert {each["Index Name"] for each in scans if each["Actual Loops"]} == {"jobs_claim"}, where
+            [candidate] = [each for each in seen if each.get("Subplan Name") == "CTE candidate"]
             assert candidate["Actual Rows"] == 10, where
             assert buffers(candidate) < 50, f"{where}: finding takes {buffers(candidate)} buffers"
             assert buffers(plan) < 200, f"{where}: all takes {buffers(plan)} buffers"
+            # A look at gaps, and at what falls due next.
+            look = asked(
+                *served, slots=0, lanes=(1,), asked_later=numbers([True for _ in served]),
+                gap_queues=numbers(range(1, len(served) + 1)), gap_tops=numbers([1 for _ in served]),
+                gap_bottoms=numbers([-32_769 for _ in served]),
+            )  # fmt: skip
+            plan = await explained(conn, "jobs/claim", **look)
+            checked(plan, where)
+            assert buffers(plan) < 30 * len(served), f"{where}: looking takes {buffers(plan)} buffers"
+    await conn.close()
+
+
+@pytest.mark.timeout(120)
+@majors(12, 18)
+async def test_writing_ten_outcomes_takes_a_few_pages_also_of_those_that_cannot_be_written(dsn: str) -> None:
+    conn = await connect(address_of(dsn, "claims"))
+    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
+    await conn.execute(LOAD)
+    await conn.execute("""
+        update asyncq.jobs set state = 'running', locked_by = 'w', lease_token = id, leased_until = now() + '1 hour',
+            attempted_at = now() where id <= 30000
+    """)
+    for statistics in ("none", "fresh"):
+        if statistics == "fresh":
+            await conn.execute("vacuum (analyze) asyncq.jobs")
+        held = [*range(1, 10), 700_000]
+        values = {"ids": numbers(held), "tokens": numbers(held)}
+        await conn.execute("begin")
+        for name, given in {
+            "jobs/complete": values,
+            "jobs/heartbeat": values,
+            "jobs/claim": asked("none", slots=0) | values,
+        }.items():
+            plan = await explained(conn, name, **given)
+            checked(plan, f"{name}, statistics: {statistics}")
+            assert buffers(plan) < 250, f"{name}, statistics: {statistics}: {buffers(plan)} buffers"
+            await conn.execute("rollback")
+            await conn.execute("begin")
+        await conn.execute("rollback")
     await conn.close()

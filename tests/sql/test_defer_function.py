@@ -22,7 +22,7 @@ async def test_a_name_alone_makes_a_job_like_any_other(conn: Connection) -> None
     assert other is not None
     own = ("id", "created_at", "run_at")
     assert {k: v for k, v in row.items() if k not in own} == {k: v for k, v in other.items() if k not in own}
-    assert row["run_at"] == row["created_at"]
+    assert timedelta(0) <= row["run_at"] - row["created_at"] < timedelta(seconds=0.5)
 
 
 async def test_arguments_by_name_in_any_order(session: Session, conn: Connection) -> None:
@@ -48,7 +48,7 @@ async def test_a_run_at_of_null_is_the_statements_time(tx_conn: Connection) -> N
     job_id = await value(tx_conn, "select asyncq.defer('t', run_at => null)")
     row = await job(tx_conn, job_id)
     assert row is not None
-    assert row["run_at"] == row["created_at"]
+    assert timedelta(0) <= row["run_at"] - row["created_at"] < timedelta(seconds=0.5)
     assert row["run_at"] - await value(tx_conn, "select now()") >= timedelta(seconds=0.05)
 
 
@@ -79,11 +79,11 @@ async def test_one_call_for_each_row_of_a_query(conn: Connection) -> None:
     ("arguments", "error", "says"),
     [
         ("null", errors.NotNullViolation, "task"),
-        ("''", errors.CheckViolation, "jobs_task_named"),
-        (r"E'a\nb'", errors.CheckViolation, "jobs_task_named"),
-        ("repeat('x', 129)", errors.CheckViolation, "jobs_task_named"),
+        ("''", errors.CheckViolation, "name_has_length"),
+        (r"E'a\nb'", errors.CheckViolation, "name_is_printable"),
+        ("repeat('x', 129)", errors.CheckViolation, "name_has_length"),
         ("'t', queue => null", errors.NotNullViolation, "queue"),
-        ("'t', queue => ''", errors.CheckViolation, "jobs_queue_named"),
+        ("'t', queue => ''", errors.CheckViolation, "name_has_length"),
         ("'t', args => null", errors.InvalidParameterValue, "args"),
         ("'t', args => '[1]'", errors.InvalidParameterValue, "args"),
         ("'t', args => '1'", errors.InvalidParameterValue, "args"),
@@ -111,7 +111,7 @@ async def test_look_alikes_in_the_search_path_are_not_used(conn: Connection, lis
     await conn.execute("""
         create schema shadow;
         create table shadow.jobs (like asyncq.jobs);
-        create function shadow.statement_timestamp() returns timestamptz
+        create function shadow.clock_timestamp() returns timestamptz
             language sql as $$ select '1999-01-01'::timestamptz $$;
         create function shadow.pg_notify(text, text) returns void language sql as $$ select $$;
         create function shadow.jsonb_typeof(jsonb) returns text language sql as $$ select 'array'::text $$;
@@ -121,7 +121,7 @@ async def test_look_alikes_in_the_search_path_are_not_used(conn: Connection, lis
     job_id = await value(conn, "select asyncq.defer('t', '{}'::pg_catalog.jsonb)")
     row = await job(conn, job_id)
     assert row is not None
-    assert row["run_at"] == row["created_at"] > datetime(2024, 1, 1, tzinfo=UTC)
+    assert row["run_at"] >= row["created_at"] > datetime(2024, 1, 1, tzinfo=UTC)
     assert await notifications(listening) == [("asyncq", "default")]
     # The caller's own path is as it was.
     assert await value(conn, "select pg_catalog.current_setting('search_path')") == path

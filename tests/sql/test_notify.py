@@ -1,6 +1,6 @@
 """Notifications: one a queue and transaction, at commit, with the queue's name, on the schema's channel."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 from psycopg import sql
@@ -53,6 +53,20 @@ async def test_one_notification_a_queue_and_transaction(tx_conn: Connection, lis
     assert sorted(await notifications(listening)) == [("asyncq", each) for each in ("elsewhere", "emails", "reports")]
 
 
+async def test_a_job_put_into_the_past_says_so(conn: Connection, listening: Connection) -> None:
+    just_now: datetime = await value(conn, "select clock_timestamp()")
+    past = just_now - timedelta(minutes=1)
+    await send.options(run_at=past).defer(conn)
+    await draw.options(run_at=past).defer_many(conn, [draw.args(1), draw.args(2)])
+    await conn.execute("select asyncq.defer('t', queue => 'sql', run_at => now() - interval '1 minute')")
+    assert sorted(await notifications(listening)) == [
+        ("asyncq", f"\x01{each}") for each in ("emails", "reports", "sql")
+    ]
+    await send.options(run_at=just_now).defer(conn)
+    await draw.options(run_at=just_now + timedelta(days=1)).defer(conn, 3)
+    assert sorted(await notifications(listening)) == [("asyncq", "emails"), ("asyncq", "reports")]
+
+
 @majors(12, 18)
 async def test_the_longest_name_and_large_arguments_fit(
     session: Session, conn: Connection, listening: Connection
@@ -84,7 +98,8 @@ async def test_what_becomes_available_again_wakes_and_what_ends_does_not(
     outcomes: list[Outcome] = [Completed(), Cancelled("c"), Discarded("d"), Retried(1.0, "e"), Released(), Released()]
     finished = [(job_id, 1, outcome) for job_id, outcome in zip([*ended, *waits], outcomes, strict=True)]
     assert await finish(session, *finished) == {}
-    assert sorted(await notifications(listening)) == [("asyncq", "a"), ("asyncq", "b")]
+    # What is put back into its old place says so: workers have read on from there.
+    assert sorted(await notifications(listening)) == [("asyncq", "\x01a"), ("asyncq", "\x01b"), ("asyncq", "a")]
 
 
 async def test_a_lost_outcome_wakes_nobody(session: Session, conn: Connection, listening: Connection) -> None:
@@ -101,7 +116,7 @@ async def test_a_rescued_job_wakes_its_queue_and_a_discarded_one_does_not(
     await running(conn, 1, queue="dead", leased_until=EXPIRED, max_attempts=1)
     await running(conn, 1, queue="alive")
     await jobs.rescue(session, "asyncq", batch=10)
-    assert sorted(await notifications(listening)) == [("asyncq", "a"), ("asyncq", "b")]
+    assert sorted(await notifications(listening)) == [("asyncq", "\x01a"), ("asyncq", "\x01b")]
 
 
 async def test_claims_heartbeats_and_cleanups_wake_nobody(

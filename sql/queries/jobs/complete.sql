@@ -5,26 +5,27 @@
 --          otherwise lost, the run was taken away and its outcome counts for nothing
 -- Locks:   the rows, with SKIP LOCKED: one held row does not hold up the batch
 -- Index:   primary key. The state is not asked for: it would invite the planner to walk the whole running index.
--- Races:   a heartbeat between snapshot and lock leaves a newer version of the row; the join on id follows to it.
---          Written is only what the delete returned.
+-- Races:   after a heartbeat between snapshot and lock the row is locked in its new version, whose ctid this snapshot
+--          cannot see: it is reported busy, and written by the next try.
 with given as (
-    select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) as given (id, token)
+    select * from unnest(%(ids)s::text::bigint[], %(tokens)s::text::bigint[]) as given (id, token)
 ),
 held as materialized (
-    select j.id, j.lease_token
+    select j.ctid
     from given
     join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
     for update of j skip locked
 ),
-written as (
+retired as (
     delete from asyncq.jobs j
-    using held
-    where j.id = held.id and j.lease_token = held.lease_token
-    returning j.id, held.lease_token
+    where j.ctid = any(array(select held.ctid from held))
+    returning j.id, j.lease_token
 )
 select
     given.id, given.token,
-    exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
+    -- Not "exists", which may be answered from a hash of the whole table.
+    coalesce((select true from asyncq.jobs j where j.id = given.id and j.lease_token = given.token), false)
 from given
--- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
-where (given.id, given.token) not in (select written.id, written.lease_token from written)
+where (select count(*) from retired) < (select count(*) from given)
+    -- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
+    and (given.id, given.token) not in (select retired.id, retired.lease_token from retired)

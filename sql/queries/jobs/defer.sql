@@ -17,4 +17,9 @@ select
     job.id,
     -- What Python's datetime cannot hold, in any time zone, is brought to its ends.
     least(greatest(job.run_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
-    pg_notify(btrim('asyncq.', '".'), job.queue) from job
+    -- One that is put into the past is announced as such: workers have read on from there.
+    pg_notify(
+        btrim('asyncq.', '".'),
+        case when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second' then chr(1) else '' end || job.queue
+    )
+from job

@@ -21,4 +21,12 @@ with job as (
     order by given.place
     returning id
 )
-select array_agg(job.id order by job.id), pg_notify(btrim('asyncq.', '".'), %(queue)s::text) from job
+select
+    array_agg(job.id order by job.id),
+    -- Those that are put into the past are announced as such: workers have read on from there.
+    pg_notify(
+        btrim('asyncq.', '".'),
+        case when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second' then chr(1) else '' end
+            || %(queue)s::text
+    )
+from job

@@ -25,7 +25,7 @@ held as materialized (
 changed as (
     update asyncq.jobs j
     set state = held.state,
-        run_at = coalesce(now() + make_interval(secs => held.delay), j.run_at),
+        run_at = coalesce(clock_timestamp() + make_interval(secs => held.delay), j.run_at),
         attempts = greatest(j.attempts - held.refund, 0),
         locked_by = null,
         leased_until = null,
@@ -34,15 +34,17 @@ changed as (
         finished_at = case when held.state <> 'available' then now() end
     from held
     where j.id = held.id and j.lease_token = held.lease_token
-    returning j.id, held.lease_token, j.queue, held.state
+    returning j.id, held.lease_token, j.queue, held.state, held.delay is null as back
 ),
 notified as (
-    select pg_notify(btrim('asyncq.', '".'), waiting.queue)
-    from (select distinct changed.queue from changed where changed.state = 'available') waiting
+    -- Those that keep their place in the line are announced as such.
+    select pg_notify(btrim('asyncq.', '".'), case when waiting.back then chr(1) else '' end || waiting.queue)
+    from (select distinct changed.queue, changed.back from changed where changed.state = 'available') waiting
 )
 select
     given.id, given.token,
-    exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
+    -- Not "exists", which may be answered from a hash of the whole table.
+    coalesce((select true from asyncq.jobs j where j.id = given.id and j.lease_token = given.token), false)
 from given
 -- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
 where (given.id, given.token) not in (select changed.id, changed.lease_token from changed)

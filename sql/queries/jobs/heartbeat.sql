@@ -6,7 +6,7 @@
 -- Locks:   the rows, with SKIP LOCKED
 -- Index:   primary key. A heartbeat changes no indexed column, so it stays on its page (HOT).
 with given as (
-    select * from unnest(%(ids)s::bigint[], %(tokens)s::bigint[]) as given (id, token)
+    select * from unnest(%(ids)s::text::bigint[], %(tokens)s::text::bigint[]) as given (id, token)
 ),
 held as materialized (
     select j.id, j.lease_token
@@ -23,7 +23,8 @@ extended as (
 )
 select
     given.id, given.token,
-    exists (select 1 from asyncq.jobs j where j.id = given.id and j.lease_token = given.token)
+    -- Not "exists", which may be answered from a hash of the whole table.
+    coalesce((select true from asyncq.jobs j where j.id = given.id and j.lease_token = given.token), false)
 from given
 -- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
 where (given.id, given.token) not in (select extended.id, extended.lease_token from extended)

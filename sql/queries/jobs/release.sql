@@ -23,7 +23,8 @@ released as (
     returning j.queue
 ),
 notified as (
-    select pg_notify(btrim('asyncq.', '".'), waiting.queue)
+    -- Announced as put back into their old places.
+    select pg_notify(btrim('asyncq.', '".'), chr(1) || waiting.queue)
     from (select distinct released.queue from released) waiting
 )
 select (select count(*) from released), (select count(*) from notified)

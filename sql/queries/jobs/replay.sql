@@ -17,7 +17,7 @@ with chosen as materialized (
 ),
 replayed as (
     update asyncq.jobs j
-    set state = 'available', attempts = 0, run_at = statement_timestamp(), finished_at = null
+    set state = 'available', attempts = 0, run_at = clock_timestamp(), finished_at = null
     from chosen
     where j.id = chosen.id
     returning j.id

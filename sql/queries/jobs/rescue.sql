@@ -37,7 +37,8 @@ rescued as (
     returning j.id, j.queue, j.task, j.state, j.attempts, expired.locked_by
 ),
 notified as (
-    select count(pg_notify(btrim('asyncq.', '".'), waiting.queue)) as queues
+    -- Announced as put back into their old places.
+    select count(pg_notify(btrim('asyncq.', '".'), chr(1) || waiting.queue)) as queues
     from (select distinct rescued.queue from rescued where rescued.state = 'available') waiting
 )
 select
