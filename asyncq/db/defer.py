@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import psycopg
+from anyio.lowlevel import checkpoint
 from psycopg.pq import TransactionStatus
 
 from asyncq.db.connection import PlainCursor
@@ -99,6 +100,7 @@ async def many(
             # task and context they are read.
             inserting = asyncio.create_task(_insert(connection, schema, stored, batch))
             try:
+                await checkpoint()  # it is sent at once, before the next is read
                 batch = await following()
             except BaseException as error:
                 await _settle(inserting, error)
