@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,6 +83,8 @@ def main() -> int:
             show(Path(name))
         return 0 if sys.argv[2:] else 2
     options = arguments()
+    # An exception like any other, so that servers and processes are ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = driver.measure(run_of(options))
     failures = driver.errors(results)
     if options.quick:

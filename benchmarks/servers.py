@@ -164,8 +164,9 @@ def redis() -> Generator[Redis | None]:
     with tempfile.TemporaryDirectory(prefix="asyncq-benchmarks-redis-") as directory:
         process = subprocess.Popen(
             [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory],
-            stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:

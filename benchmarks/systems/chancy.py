@@ -14,6 +14,7 @@
 """chancy with its executor for asyncio in both settings: the default one runs each job in a pool of processes."""
 
 import asyncio
+import logging
 import time
 from typing import Any
 
@@ -35,18 +36,22 @@ NOOP = Job(func=f"{__spec__.name}.noop", queue="bench")
 TIMED = Job(func=f"{__spec__.name}.timed", queue="bench")
 
 
+# Its own set-up writes a line for each job.
+QUIET = logging.getLogger("chancy.quiet")
+
+
 class Benchmarked:
     def __init__(self, dsn: str, settings: dict[str, Any]) -> None:
         self._dsn = dsn
         self._queue = settings["queue"]
 
     async def prepare(self) -> None:
-        async with Chancy(self._dsn) as chancy:
+        async with Chancy(self._dsn, log=QUIET) as chancy:
             await chancy.migrate()
             await chancy.declare(Queue("bench", executor=Chancy.Executor.Async, **self._queue))
 
     async def open(self) -> None:
-        self._chancy = Chancy(self._dsn)
+        self._chancy = Chancy(self._dsn, log=QUIET)
         await self._chancy.__aenter__()
 
     async def enqueue(self, count: int) -> None:
@@ -68,7 +73,7 @@ class Benchmarked:
         return int(row[0])
 
     async def work(self, stop: asyncio.Event) -> None:
-        async with Chancy(self._dsn) as chancy, Worker(chancy, register_signal_handlers=False):
+        async with Chancy(self._dsn, log=QUIET) as chancy, Worker(chancy, register_signal_handlers=False):
             await stop.wait()
 
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["saq[hiredis]==0.26.4", "uvloop"]
+# dependencies = ["saq[hiredis]==0.26.4", "typing_extensions", "uvloop"]
 #
 # [tool.benchmarks]
 # title = "saq"
