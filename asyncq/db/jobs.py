@@ -12,7 +12,7 @@ import psycopg
 
 from asyncq.db.arrays import numbers, texts
 from asyncq.db.connection import PlainCursor, Session
-from asyncq.db.instants import Position, literal
+from asyncq.db.instants import START, Position, literal
 from asyncq.db.statements import load
 from asyncq.job import Job, JobState, Lease
 from asyncq.outcome import Change
@@ -228,22 +228,30 @@ async def release(session: Session, schema: str, tokens: Sequence[int]) -> int:
 
 
 class Rescue(NamedTuple):
-    """What a rescue did, and in how many seconds the next lease ends, if any is held."""
+    """What a rescue did, in how many seconds the next lease ends, and what is to be known of the next one's `since`."""
 
     mine: bool
     rescued: Sequence[tuple[int, str, str, JobState, int, str]]
     next_seconds: float | None
+    looked_at: int
+    writers: Sequence[str]
+    over: bool
+    first: int | None
 
 
-async def rescue(session: Session, schema: str, *, batch: int) -> Rescue:
+async def rescue(
+    session: Session, schema: str, *, batch: int, since: int = START.run_at, awaited: Sequence[str] = ()
+) -> Rescue:
     """Take back jobs whose lease ran out; rows of (id, queue, task, state, attempts, worker that held it)."""
-    rows = await session.fetch(load("jobs/rescue", schema), {"batch": batch})
+    params = {"batch": batch, "since": literal(since), "awaited": texts(awaited)}
+    rows = await session.fetch(load("jobs/rescue", schema), params)
     rescued = [
         (job_id, queue, task, JobState(state), attempts, worker)
         for _, job_id, queue, task, state, attempts, worker, *_ in rows
         if job_id is not None
     ]
-    return Rescue(rows[0][0], rescued, rows[0][7])
+    mine, *_, next_seconds, looked_at, writers, over, first, _ = rows[0]
+    return Rescue(mine, rescued, next_seconds, looked_at, writers, over, first)
 
 
 async def cleanup(session: Session, schema: str, *, retention: Mapping[str, timedelta], batch: int) -> int:

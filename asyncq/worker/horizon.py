@@ -18,7 +18,7 @@ from asyncq.worker.lanes import Lanes
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup
 
-__all__ = ["Horizon"]
+__all__ = ["Horizon", "Past"]
 
 ROUND_SECONDS = 0.5
 MARGIN_MICROSECONDS = 1_000_000
@@ -26,6 +26,41 @@ MARGIN_MICROSECONDS = 1_000_000
 
 ROUNDS = 4
 """Rounds after the last claim: note, find over, ask, and one for a transaction that took a moment longer."""
+
+
+class Past:
+    """Know up to when nothing can be added to the past any more; on the database's clock, see `asyncq.db.instants`.
+
+    Args:
+        margin: microseconds by which less is approved than is known.
+    """
+
+    def __init__(self, margin: int = 0) -> None:
+        self._margin = margin
+        self.approved = self._noted = START.run_at
+        """No transaction that is open can add anything before `approved` any more."""
+        self.awaited: list[str] = []
+        """The transactions that have to end before more is approved."""
+
+    def note(self, looked_at: int, writers: Sequence[str], *, over: bool) -> bool:
+        """Take what a statement saw.
+
+        Args:
+            looked_at: its time, from before it looked at the transactions.
+            writers: the transactions that could still add something from before that time.
+            over: whether those awaited have ended. What they added is seen by the next statement.
+
+        Returns:
+            False when the clock was set back, so that all has to be forgotten.
+        """
+        if looked_at < self._noted:
+            return False
+        if over:
+            self.approved = max(
+                self.approved, self._noted - self._margin if self._noted > START.run_at else START.run_at
+            )
+            self._noted, self.awaited = looked_at, list(writers)
+        return True
 
 
 class Horizon:
@@ -66,30 +101,27 @@ class Horizon:
     async def run(self) -> None:
         """Run rounds while there is work, and sleep while there is none."""
         trouble = Trouble("looking at open transactions")
-        noted, awaited, approved = START.run_at, list[str](), START.run_at
+        past = Past(MARGIN_MICROSECONDS)
         while not self._ended:
             if self._restarted:
-                noted, awaited, approved, self._restarted = START.run_at, [], START.run_at, False
+                past, self._restarted = Past(MARGIN_MICROSECONDS), False
             if self._rounds == 0:
                 await self._wakeup.sleep()
                 continue
             self._rounds -= 1
+            approved = past.approved
             lanes = self._lanes.behind(approved)
             try:
                 found = await jobs.horizon(
-                    self._session, self._schema, awaited=awaited, approved=approved, lanes=lanes, tasks=self._tasks
+                    self._session, self._schema, awaited=past.awaited, approved=approved, lanes=lanes, tasks=self._tasks
                 )
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
                 await self._wakeup.sleep(trouble.met(error, anyio.current_time()))
                 continue
             trouble.over()
-            if found.looked_at < noted:
-                # The clock was set back: what comes now has earlier times than what was approved.
+            if not past.note(found.looked_at, found.writers, over=found.over):
                 self._lanes.forget()
                 self._restarted = True
             if not self._restarted:
                 self._lanes.approve(approved, lanes, found.first)
-                if found.over:
-                    approved = max(approved, noted)
-                    noted, awaited = found.looked_at - MARGIN_MICROSECONDS, found.writers
             await self._wakeup.sleep(ROUND_SECONDS)

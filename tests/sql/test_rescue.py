@@ -1,6 +1,7 @@
 """The rescue: it takes back what ran out, by what the row alone says, and nothing else."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import psycopg
@@ -9,6 +10,7 @@ from psycopg import sql
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
+from asyncq.db.instants import START, readable
 from asyncq.db.migrate import migrate
 from asyncq.db.statements import load
 from asyncq.job import JobState, Lease
@@ -23,8 +25,33 @@ TOKEN = 77
 EXPIRED = sql.SQL("now() - interval '1 second'")
 
 
-async def rescue(session: Session, batch: int = 100) -> jobs.Rescue:
-    return await jobs.rescue(session, "asyncq", batch=batch)
+PARAMS = {"batch": 10, "since": "-infinity", "awaited": "{}"}
+
+
+async def rescue(
+    session: Session, batch: int = 100, since: int = START.run_at, awaited: Sequence[str] = ()
+) -> jobs.Rescue:
+    return await jobs.rescue(session, "asyncq", batch=batch, since=since, awaited=awaited)
+
+
+async def test_looks_only_at_what_was_claimed_since_and_says_what_is_the_first(
+    session: Session, conn: Connection, tx_conn: Connection
+) -> None:
+    early = await running(conn, TOKEN, leased_until=EXPIRED, attempted_at=sql.SQL("'2024-01-01 00:00+00'"))
+    late = await running(conn, TOKEN, leased_until=EXPIRED, attempted_at=sql.SQL("'2024-01-02 00:00+00'"))
+    await running(conn, TOKEN, attempted_at=sql.SQL("'2024-01-03 00:00+00'"))
+    open_one = await insert(tx_conn)
+    whole = await rescue(session, batch=0)
+    assert whole.first is not None
+    assert (readable(whole.first), len(whole.writers), whole.over) == (datetime(2024, 1, 1, tzinfo=UTC), 1, True)
+    found = await rescue(session, since=whole.first + 1, awaited=whole.writers)
+    assert [row[0] for row in found.rescued] == [late]
+    assert not found.over
+    await tx_conn.commit()
+    found = await rescue(session, since=found.first or 0, awaited=whole.writers)
+    assert (list(found.rescued), found.over) == ([], True)
+    assert await ids(conn, "available") == [late, open_one]
+    assert [row[0] for row in (await rescue(session)).rescued] == [early]
 
 
 async def test_puts_an_expired_job_back_in_its_place_with_its_attempts(session: Session, conn: Connection) -> None:
@@ -94,7 +121,7 @@ async def test_takes_a_batch_at_a_time(session: Session, conn: Connection) -> No
 async def test_one_rescues_at_a_time(session: Session, other_session: Session, conn: Connection, dsn: str) -> None:
     job_id = await running(conn, TOKEN, leased_until=EXPIRED)
     async with await psycopg.AsyncConnection.connect(dsn) as first:
-        cursor = await first.execute(load("jobs/rescue", "asyncq"), {"batch": 10})
+        cursor = await first.execute(load("jobs/rescue", "asyncq"), PARAMS)
         assert len(await cursor.fetchall()) == 1
         found = await rescue(other_session)
         assert (found.mine, list(found.rescued)) == (False, [])
@@ -108,7 +135,7 @@ async def test_another_schema_of_the_same_database_is_no_rival(
     await migrate(dsn, schema="second")
     job_id = await running(conn, TOKEN, leased_until=EXPIRED)
     async with await psycopg.AsyncConnection.connect(dsn) as first:
-        await first.execute(load("jobs/rescue", "second"), {"batch": 10})
+        await first.execute(load("jobs/rescue", "second"), PARAMS)
         assert [row[0] for row in (await rescue(other_session)).rescued] == [job_id]
         await first.rollback()
 

@@ -79,9 +79,6 @@ claimed as (
         2::smallint as kind, j.id, j.queue::text as queue, j.task::text as task, j.args::text as args, j.priority,
         j.attempts, j.max_attempts, j.lease_seconds, j.run_at, j.created_at, null::bigint as token
 ),
-taken as (
-    select * from claimed order by claimed.priority desc, claimed.run_at, claimed.id
-),
 opened as (
     select level.queue, level.priority, first.run_at, first.id
     from unnest(
@@ -110,7 +107,7 @@ opened as (
                 limit 1
             ) lower
         )
-        select * from level
+        select level.queue, level.priority from level
     ) level
     left join lateral (
         select j.run_at, j.id
@@ -136,7 +133,13 @@ later as (
     group by wanted.queue
 )
 -- 2: a job taken, by priority, run_at and id.
-select * from taken
+(
+    select
+        claimed.kind, claimed.id, claimed.queue, claimed.task, claimed.args, claimed.priority, claimed.attempts,
+        claimed.max_attempts, claimed.lease_seconds, claimed.run_at, claimed.created_at, claimed.token
+    from claimed
+    order by claimed.priority desc, claimed.run_at, claimed.id
+)
 union all
 -- 3: an outcome not written, with its token and, as attempts, whether the row is merely busy (1) or the lease lost (0).
 select

@@ -1,14 +1,23 @@
 -- Take back jobs whose lease ran out: their worker died, hung, or lost its network.
 --
--- Params:  batch
--- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds): what was rescued, and in how many
---          seconds the next lease ends (negative: it did, and could not be taken; null: nothing is running); one row with
---          a null id when there was nothing. mine is false when another worker is at it, or this one came too late.
+-- Params:  batch, since (nothing that was claimed before is running), awaited (transactions, as an earlier call gave them)
+-- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds, looked_at, writers, over, first): what
+--          was rescued, and in how many seconds the next lease ends (negative: it did, and could not be taken; null:
+--          nothing is running); one row with a null id when there was nothing. mine is false when another worker is at
+--          it, or this one came too late. Of the next `since`: see horizon.sql, and when the first of what is running
+--          was claimed.
 -- Locks:   a transaction-level advisory lock, one rescuer at a time; then the rows, with SKIP LOCKED
--- Index:   jobs_running
+-- Index:   jobs_running, from `since` on: behind it are entries of finished runs that an old snapshot may still need
 -- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
 --          again under the lock, so what was finished or extended stays as it is.
-with turn as materialized (
+with writer as materialized (
+    select l.virtualtransaction as name
+    from pg_locks l
+    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+        and l.relation = 'asyncq.jobs'::regclass and l.pid is distinct from pg_backend_pid()
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+),
+turn as materialized (
     -- Not when this statement itself was held up, by a lock on the table or a server that stood still: so were the
     -- heartbeats of workers that live, and they go first.
     select clock_timestamp() - now() < interval '1 second'
@@ -18,6 +27,7 @@ expired as materialized (
     select j.id, j.locked_by
     from asyncq.jobs j
     where (select turn.mine from turn) and j.state = 'running' and j.leased_until < now()
+        and j.attempted_at >= %(since)s::text::timestamptz
     limit %(batch)s::integer
     for update skip locked
 ),
@@ -47,9 +57,21 @@ select
         -- Also of one that ran out and that somebody's open transaction holds: negative, to be looked at again soon.
         select extract(epoch from min(least(j.leased_until, '9999-12-29 00:00+00')) - now())::float8
         from asyncq.jobs j
-        where j.state = 'running' and j.id not in (select expired.id from expired)
+        where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
+            and j.id not in (select expired.id from expired)
+    ),
+    now(),
+    array(select writer.name from writer),
+    not exists (select 1 from writer where writer.name = any(%(awaited)s::text::text[]) or writer.name like '-1/%%'),
+    (
+        select j.attempted_at
+        from asyncq.jobs j
+        where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
+        order by j.attempted_at
+        limit 1
     ),
     notified.queues
 from turn
+-- Read here so that it is carried out.
 cross join notified
 left join rescued on true
