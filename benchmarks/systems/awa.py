@@ -23,7 +23,6 @@ from awa import AsyncClient
 
 from benchmarks.systems.protocol import handled, serve
 
-
 # Its statistics leave out what runs under a receipt and take long to ask for, and its view of all jobs takes seconds:
 # what was put in less what was claimed, by the sequences that number them, and claims less closures. A slot of either
 # ring is emptied once all of its claims are closed, together with their closures.

@@ -54,7 +54,7 @@ def million(lab: Lab, contender: Contender) -> Figures:
 
     def rate(backlog: int) -> float:
         found: dict[str, Any] = steady(
-            lab, contender, backlog=backlog, limit=lab.sizes.steady_seconds, past_library=True
+            lab, contender, backlog=backlog, limit=lab.sizes.steady_seconds, past_library=True, batch=500
         )
         return float(found["rate"])
 

@@ -14,7 +14,14 @@ EVERY = 0.2
 
 
 def steady(
-    lab: Lab, contender: Contender, *, backlog: int, limit: float, pinned: bool = False, past_library: bool = False
+    lab: Lab,
+    contender: Contender,
+    *,
+    backlog: int,
+    limit: float,
+    pinned: bool = False,
+    past_library: bool = False,
+    batch: int = 1_000,
 ) -> dict[str, Any]:
     """Work while the backlog is kept at a level, and give the rates of all intervals and what was left behind."""
     with lab.stage(contender) as stage:
@@ -29,8 +36,7 @@ def steady(
             pin.execute("select 1 from pg_class limit 1")
         stage.start()
         stage.until_handled(1, 60)
-        batch = min(1_000, backlog // 2)
-        stage.producer.send("feed", backlog=backlog, batch=batch, limit=limit + 1, made=backlog)
+        stage.producer.send("feed", backlog=backlog, batch=min(batch, backlog // 2), limit=limit + 1, made=backlog)
         before = stage.costs()
         rates = stage.sampled(limit, EVERY)
         client, server = stage.costs()
