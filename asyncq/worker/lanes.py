@@ -131,8 +131,9 @@ class Lanes:
             for queue, priority, first in claim.opened
             if self._open(queue, priority, looked if first is None else min(looked, _before(first)))
         }
-        for queue in {queue for queue, _, _ in claim.opened}:
-            self._forget_some(queue, {priority for each, priority, _ in claim.opened if each == queue})
+        for each in asked:
+            if (HIGHEST, LOWEST) in each.gaps:
+                self._forget_some(each.queue, {priority for queue, priority, _ in claim.opened if queue == each.queue})
         return Noted(full, opened)
 
     def _open(self, queue: str, priority: int, first: Position) -> bool:
@@ -150,7 +151,7 @@ class Lanes:
         return True
 
     def _forget_some(self, queue: str, seen: set[int]) -> None:
-        lanes = self._lanes[queue]
+        lanes = self._lanes.get(queue, {})
         if len(lanes) > MOST_LANES:
             self._lanes[queue] = {priority: lane for priority, lane in lanes.items() if priority in seen}
 
