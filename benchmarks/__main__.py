@@ -32,7 +32,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         "--quick", action="store_true", help="asyncq and raw, everything once and tiny, no times asserted"
     )
     parser.add_argument("--jobs", type=int, help="jobs of a drain, instead of 20,000")
-    parser.add_argument("--limit", type=float, help="seconds after which a drain is cut off, instead of 30")
+    parser.add_argument("--limit", type=float, help="seconds after which a drain is cut off, instead of 45")
     parser.add_argument("--minutes", type=float, help="how long the horizon is pinned in `pinned`, instead of 10")
     parser.add_argument("--no-tuning", action="store_true", help="take each system's first tuned settings")
     parser.add_argument("--dsn", help="a PostgreSQL on this machine to make databases bench_… in, instead of our own")

@@ -88,7 +88,7 @@ class SystemProcess:
         assert self._popen.stdin is not None
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._popen.stdin.close()
-            self._popen.wait(3)
+            self._popen.wait(1)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait(10)

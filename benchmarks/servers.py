@@ -23,6 +23,9 @@ from psycopg.conninfo import make_conninfo
 from asyncq import embedded
 from benchmarks import account
 
+# Runs a command until our end of the pipe is closed, also by a kill.
+LEASHED = '"$@" </dev/null & server=$!; read -r _; kill "$server"; wait "$server"'
+
 
 class Postgres:
     """A server, our own or somebody's, on which databases are made and dropped."""
@@ -163,8 +166,8 @@ def redis() -> Generator[Redis | None]:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="asyncq-benchmarks-redis-") as directory:
         process = subprocess.Popen(
-            [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory],
-            stdin=subprocess.DEVNULL,
+            ["/bin/sh", "-c", LEASHED, "sh", program, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -182,5 +185,4 @@ def redis() -> Generator[Redis | None]:
                 time.sleep(0.05)
             yield server
         finally:
-            process.terminate()
-            process.wait(timeout=30)
+            process.communicate(timeout=30)

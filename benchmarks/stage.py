@@ -33,7 +33,7 @@ class Sizes:
     streamed: int = 3_000
     timed: int = 300
     pause: float = 0.02
-    limit: float = 30.0  # a drain that takes longer is cut off, and its rate is that of this time
+    limit: float = 45.0  # a drain that takes longer is cut off, and its rate is that of this time
     backlog: int = 300_000
     scheduled: int = 1_000_000
     million: int = 1_000_000
