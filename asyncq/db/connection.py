@@ -43,6 +43,12 @@ _SETTINGS = (
     # Only a lock on the whole table is ever waited for, rows are skipped. Given up early, a statement cannot be carried
     # out after its worker has gone.
     "lock_timeout=2s",
+    # The other way round of the keepalives below: what the session of a worker holds whose machine vanished is given
+    # back within half a minute.
+    "tcp_keepalives_idle=10",
+    "tcp_keepalives_interval=5",
+    "tcp_keepalives_count=3",
+    "tcp_user_timeout=30000",
 )
 
 _DEFAULTS = {

@@ -1,59 +1,117 @@
-"""Notifications: LISTEN on a connection of its own, which `notifies()` holds for as long as it waits.
+"""Notifications: LISTEN on a connection of its own.
 
-What comes in is a schema, what goes out are the names of queues that got work, and None after each successful LISTEN:
-whatever was committed before that moment may have been missed, so it is the time to look at everything.
+What comes in is a schema, what goes out are the names of queues that got work. Whatever was committed before the LISTEN
+may have been missed, so when there is a `Listening`, it is the time to look at everything.
 
 A payload is the queue's name; behind the control character 1, which is in no name, when a job was put into the past:
-with an old `run_at`, or back into its old place by a release or a rescue.
+with an old `run_at`, or back into its old place by a release or a rescue. Behind a tabulator it is a question from one
+worker to another: see `asyncq.worker.quiet`.
+
+Statements run on the connection too. Notifications come whenever something is read from it, so those that came along
+with an answer are kept until they are asked for: the socket shows nothing of them any more.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import NamedTuple
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, LiteralString, NamedTuple
 
 import anyio
 import psycopg
 from psycopg import sql
+from psycopg.rows import TupleRow
 
 from asyncq.db.connection import Address, connect
 
-__all__ = ["PROBE_SECONDS", "Heard", "listen"]
+__all__ = ["ANSWER_SECONDS", "PROBE_SECONDS", "Heard", "Listening", "listening"]
 
 PROBE_SECONDS = 30.0
 """How long a silent connection is believed in before it has to answer."""
 
-_PAST = "\x01"
-
 ANSWER_SECONDS = 10.0
 """How long it may take to answer."""
 
+_PAST, _QUESTION = "\x01", "\t"
+
 
 class Heard(NamedTuple):
-    """A queue that got work, and whether it may lie before work that was taken already."""
+    """A queue that got work, and whether it may lie before work that was taken already; or one that is asked about."""
 
     queue: str
     past: bool
+    question: bool
 
 
-async def listen(address: Address, schema: str) -> AsyncGenerator[Heard | None]:
-    """Listen until the connection breaks, which raises `psycopg.OperationalError`."""
+@asynccontextmanager
+async def listening(address: Address, schema: str) -> AsyncGenerator["Listening"]:
+    """Listen; that the connection broke is raised by whatever is done with it next, as `psycopg.OperationalError`."""
     connection = await connect(address)
     try:
+        # Made first: what is heard from the first moment on is for its handler.
+        listening = Listening(connection)
         await connection.execute(sql.SQL("listen {}").format(sql.Identifier(schema)))
-        yield None
-        while True:
-            async with aclosing(connection.notifies(timeout=PROBE_SECONDS, stop_after=1)) as received:
-                quiet = True
-                async for notification in received:
-                    quiet = False
-                    yield Heard(notification.payload.removeprefix(_PAST), notification.payload.startswith(_PAST))
-            if quiet:
-                # A half-open connection is as silent as an idle one: only an answer tells them apart.
-                try:
-                    with anyio.fail_after(ANSWER_SECONDS):
-                        await connection.execute("select 1")
-                except TimeoutError:
-                    raise psycopg.OperationalError("the server did not answer the listener in time") from None
+        yield listening
     finally:
         with anyio.CancelScope(shield=True):
             await connection.close()
+
+
+class Listening:
+    """A connection that listens."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[TupleRow]) -> None:
+        self._connection = connection
+        self._payloads: list[str] = []
+        connection.add_notify_handler(lambda notification: self._payloads.append(notification.payload))
+        self._answered_at = anyio.current_time()
+
+    @property
+    def probe_at(self) -> float:
+        """When it has been silent for so long that `probe` is due.
+
+        A half-open connection is as silent as an idle one: only an answer tells them apart.
+        """
+        return self._answered_at + PROBE_SECONDS
+
+    def take(self) -> list[Heard]:
+        """Give what was heard since the last call, without waiting."""
+        pgconn = self._connection.pgconn
+        came = True
+        while came:
+            # To the end: what is left in a buffer of libpq's or of the encryption does not make the socket readable.
+            pgconn.consume_input()
+            came = False
+            while (notification := pgconn.notifies()) is not None:
+                self._payloads.append(notification.extra.decode())
+                came = True
+        if not self._payloads:
+            return []
+        self._answered_at = anyio.current_time()
+        payloads, self._payloads = self._payloads, []
+        return [Heard(each.lstrip(_PAST + _QUESTION), each[:1] == _PAST, each[:1] == _QUESTION) for each in payloads]
+
+    @contextmanager
+    def readable(self, tell: Callable[[], object]) -> Generator[None]:
+        """Call `tell` when something arrives during the block, an end of the connection too."""
+        loop = asyncio.get_running_loop()
+        socket = self._connection.pgconn.socket
+        loop.add_reader(socket, tell)
+        try:
+            yield
+        finally:
+            loop.remove_reader(socket)
+
+    async def fetch(self, statement: LiteralString, params: Mapping[str, Any] | None = None) -> Sequence[TupleRow]:
+        """Run a statement and give its rows."""
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                cursor = await self._connection.execute(statement, params)
+                rows = await cursor.fetchall()
+        except TimeoutError:
+            raise psycopg.OperationalError("the server did not answer the listener in time") from None
+        self._answered_at = anyio.current_time()
+        return rows
+
+    async def probe(self) -> None:
+        """Have it answer."""
+        await self.fetch("select 1")

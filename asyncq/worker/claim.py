@@ -14,10 +14,12 @@ What was finished meanwhile goes along with the claim, to be retired in the same
 
 In a fleet each notification reaches every worker. One that looked in vain waits a little before it follows the next,
 longer each time, and one that found work follows at once: so of many idle workers a few take what trickles in, and the
-others come in when these are busy.
+others come in when these are busy. A queue may also have to be looked at without any notification: how often, and when,
+is decided in `asyncq.worker.quiet`, which is told what claims found.
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -34,6 +36,7 @@ from asyncq.task import Task
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
 from asyncq.worker.lanes import Lanes, Look
+from asyncq.worker.quiet import Quiet, State
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup, jittered
 
@@ -77,6 +80,8 @@ class Claimer:
         lanes: from where each lane is read.
         executor: runs what is claimed.
         finisher: keeps what has run.
+        quiet: the states of the queues, which say when to look without having been told.
+        quiet_changed: called when one of them may wish something by what happened here.
         took: called with the shortest lease of each claim that found work.
         dry: see `burst`.
     """
@@ -95,6 +100,8 @@ class Claimer:
         lanes: Lanes,
         executor: Executor,
         finisher: Finisher,
+        quiet: Mapping[str, Quiet],
+        quiet_changed: Callable[[], None],
         took: Callable[[float], None],
         dry: Callable[[], None],
     ) -> None:
@@ -109,6 +116,8 @@ class Claimer:
         self._lanes = lanes
         self._executor = executor
         self._finisher = finisher
+        self._quiet = quiet
+        self._quiet_changed = quiet_changed
         self._took = took
         self._dry = dry
         self._wakeup = Wakeup()
@@ -126,6 +135,8 @@ class Claimer:
         self._next_back = -inf
         self._hesitation = 0.0
         self._found_at = -inf
+        # Queues that are to be looked at because of a notification, or because a job fell due.
+        self._told: set[str] = set()
         # Tokens of claims whose answer never came.
         self._doubtful: list[int] = []
         # In a burst: whether all queues were put to be asked since something was last found.
@@ -137,9 +148,9 @@ class Claimer:
             self._notice(queue)
             self._wakeup.set()
 
-    def look(self, queue: str | None = None) -> None:
-        """Look at a queue, or at every one, from the start: something may have been missed."""
-        self._look_at([each for each in self._weights if queue in (None, each)], Look.ALL)
+    def look(self, queue: str | None = None, look: Look = Look.ALL) -> None:
+        """Look at a queue, or at every one, without delay: something may have been missed."""
+        self._look_at([each for each in self._weights if queue in (None, each)], look)
         self._wakeup.set()
 
     def freed(self) -> None:
@@ -150,6 +161,9 @@ class Claimer:
         """Claim no more, and let `run` end."""
         self._stopping = True
         self._wakeup.set()
+        for quiet in self._quiet.values():
+            quiet.stop()
+        self._quiet_changed()
 
     async def run(self) -> None:
         """Claim while there are free slots and work for them; otherwise sleep."""
@@ -179,6 +193,9 @@ class Claimer:
                 pause = await self._step()
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
                 self._rest()
+                for quiet in self._quiet.values():
+                    quiet.trouble()
+                self._quiet_changed()
                 await self._wait_out(trouble.met(error, anyio.current_time()))
                 continue
             trouble.over()
@@ -216,6 +233,7 @@ class Claimer:
                 return inf
             return 0.0
         times = [self._next_poll, *self._due.values(), *self._follow.values()]
+        times += [quiet.look_at for queue, quiet in self._quiet.items() if queue not in self._looks]
         return max(min(times + [self._next_look] * bool(self._looks)) - now, 0.0)
 
     def _look_at(self, queues: Iterable[str], look: Look) -> None:
@@ -233,11 +251,14 @@ class Claimer:
             self._notice(queue)
         for queue in [queue for queue, at in self._follow.items() if at <= now]:
             del self._follow[queue]
+            self._told.add(queue)
             self._look_at([queue], Look.BACK)
+        self._look_at([queue for queue, quiet in self._quiet.items() if quiet.look_at <= now], Look.BACK)
 
     def _notice(self, queue: str) -> None:
         """Follow what every worker of the queue may have heard: at once, or, after looks in vain, in a moment."""
         if self._hesitation == 0.0:
+            self._told.add(queue)
             self._look_at([queue], Look.BACK)
         elif queue not in self._follow:
             self._follow[queue] = anyio.current_time() + jittered(self._hesitation)
@@ -299,8 +320,16 @@ class Claimer:
         self._ready |= noted.full
         self._look_at(noted.opened, Look.BACK)
         sooner = False
+        told = self._told & looks.keys()
+        self._told -= told
+        found = Counter(row.queue for row in claim.rows)
         for queue, *_ in asked:
-            if queue in noted.full:
+            full = queue in noted.full
+            quiet = self._quiet[queue]
+            quiet.claimed(now, found[queue], full=full, looked=queue in looks)
+            if full:
+                if quiet.state is State.IDLE:
+                    self._quiet_changed()
                 continue
             self._credit[queue] = 0.0
             if queue not in looks:
@@ -317,7 +346,7 @@ class Claimer:
         if claim.rows:
             self._found_at = now
             self._hesitation = 0.0
-        elif not noted.opened and not sooner and Look.BACK in looks.values() and now - self._found_at > EXCUSED_SECONDS:
+        elif told and not noted.opened and not sooner and now - self._found_at > EXCUSED_SECONDS:
             self._hesitation = min(max(2.0 * self._hesitation, FIRST_HESITATION_SECONDS), LONGEST_HESITATION_SECONDS)
 
 

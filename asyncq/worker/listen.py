@@ -1,17 +1,22 @@
 """Keep listening: reconnect after a loss, subscribe again, and then look at everything.
 
 Between a loss and the new subscription notifications are gone for good, so the look after each subscription is what
-makes them safe to lose. While there is no subscription the worker polls.
+makes them safe to lose. While there is no subscription the worker looks by itself.
+
+The connection also holds the locks by which senders see whether a notification is needed: `asyncq.worker.quiet` decides
+which. One task reads what arrives and sends these statements, in turn.
 """
 
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 
 import anyio
 
+from asyncq.db import quiet
 from asyncq.db.connection import Address
-from asyncq.db.listen import Heard, listen
+from asyncq.db.listen import Heard, Listening, listening
+from asyncq.worker.quiet import Quiet, State
 from asyncq.worker.trouble import Trouble
+from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Listener"]
 
@@ -22,18 +27,37 @@ class Listener:
     Args:
         address: of a connection of its own.
         schema: whose notifications.
-        notified: takes what was heard.
+        queues: the states of the queues served.
+        notified: takes what was heard of them, as far as it is to be followed.
         subscribed: called after each successful subscription.
+        missed: takes a queue that has to be looked at, for it may have got work without a notification.
+        changed: called when a queue is to be looked at from now on, or no more, without having been told.
     """
 
     def __init__(
-        self, address: Address, schema: str, *, notified: Callable[[Heard], None], subscribed: Callable[[], None]
+        self,
+        address: Address,
+        schema: str,
+        *,
+        queues: Mapping[str, Quiet],
+        notified: Callable[[Heard], None],
+        subscribed: Callable[[], None],
+        missed: Callable[[str], None],
+        changed: Callable[[], None],
     ) -> None:
         self._address = address
         self._schema = schema
+        self._queues = queues
         self._notified = notified
         self._subscribed = subscribed
+        self._missed = missed
+        self._changed = changed
+        self._wakeup = Wakeup()
         self._scope = anyio.CancelScope()
+
+    def wake(self) -> None:
+        """Have it look at the states: one of them may wish something by now."""
+        self._wakeup.set()
 
     def end(self) -> None:
         """Let `run` end: it waits for nothing but the server, so it can be cancelled at any moment."""
@@ -48,12 +72,78 @@ class Listener:
         trouble = Trouble("listening")
         while True:
             try:
-                async with aclosing(listen(self._address, self._schema)) as heard:
-                    async for each in heard:
-                        if each is None:
-                            trouble.over()
-                            self._subscribed()
-                        else:
-                            self._notified(each)
+                async with listening(self._address, self._schema) as connection:
+                    trouble.over()
+                    now = anyio.current_time()
+                    for each in self._queues.values():
+                        each.subscribed(now)
+                    self._subscribed()
+                    await self._serve(connection)
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
-                await anyio.sleep(trouble.met(error, anyio.current_time()))
+                now = anyio.current_time()
+                for each in self._queues.values():
+                    each.lost(now)
+                self._changed()
+                await anyio.sleep(trouble.met(error, now))
+
+    async def _serve(self, connection: Listening) -> None:
+        while True:
+            self._hear(connection)
+            await self._hold(connection)
+            await self._read(connection)
+            await self._ask(connection)
+            if anyio.current_time() >= connection.probe_at:
+                await connection.probe()
+            # What came along with an answer shows no more on the socket.
+            self._hear(connection)
+            now = anyio.current_time()
+            wake_at = min([connection.probe_at, *(each.wake_at(now) for each in self._queues.values())])
+            with connection.readable(self._wakeup.set):
+                await self._wakeup.sleep(max(wake_at - now, 0.0))
+
+    def _hear(self, connection: Listening) -> None:
+        now = anyio.current_time()
+        for heard in connection.take():
+            queue = self._queues.get(heard.queue)
+            if queue is None:
+                continue
+            if heard.question:
+                queue.asked(now)
+                continue
+            queue.heard(now)
+            # Who looks by itself finds it in any case, but for what lies where it does not look.
+            if heard.past or queue.state is State.IDLE:
+                self._notified(heard)
+
+    async def _hold(self, connection: Listening) -> None:
+        """Change what is held of the locks as the states wish."""
+        now = anyio.current_time()
+        wishes = {name: wish for name, queue in self._queues.items() if (wish := queue.wish(now)) is not None}
+        if not wishes:
+            return
+        changes = [quiet.Change(name, self._queues[name].state.value, wish.value) for name, wish in wishes.items()]
+        got = await quiet.hold(connection, self._schema, changes)
+        now = anyio.current_time()
+        for name, wish in wishes.items():
+            self._queues[name].settle(wish, now, got=got[name])
+        self._changed()
+
+    async def _read(self, connection: Listening) -> None:
+        """Look for what senders committed that saw no need to notify."""
+        now = anyio.current_time()
+        reading = [name for name, queue in self._queues.items() if queue.reads(now)]
+        if not reading:
+            return
+        writers = await quiet.writers(connection, self._schema)
+        now = anyio.current_time()
+        for name in reading:
+            if self._queues[name].read(writers, now):
+                self._missed(name)
+
+    async def _ask(self, connection: Listening) -> None:
+        """Ask others to give way."""
+        asking = [name for name, queue in self._queues.items() if queue.asks]
+        for name in asking:
+            self._queues[name].asks = False
+        if asking:
+            await quiet.ask(connection, self._schema, asking)

@@ -40,9 +40,10 @@ from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
 from asyncq.worker.heartbeat import Heartbeat, interval
 from asyncq.worker.horizon import Horizon
-from asyncq.worker.lanes import Lanes
+from asyncq.worker.lanes import Lanes, Look
 from asyncq.worker.listen import Listener
 from asyncq.worker.options import ExitCode, WorkerOptions
+from asyncq.worker.quiet import Quiet
 from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
 from asyncq.worker.trouble import Trouble, one_line
@@ -221,6 +222,9 @@ class Worker:
             def lost_ended(queue: str) -> None:
                 claimer.notified(queue)
 
+            def quiet_changed() -> None:
+                listener.wake()
+
             finisher = Finisher(work, self._schema, written=freed, carrier=lambda: claimer.awake)
             executor = Executor(
                 self.tasks,
@@ -233,6 +237,8 @@ class Worker:
             heartbeat = Heartbeat(
                 leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
             )
+            now = anyio.current_time()
+            quiet = {name: Quiet(now, options.poll.total_seconds()) for name in self.queues}
             lanes = self._lanes = Lanes()
             horizon = self._horizon = Horizon(leases, self._schema, lanes=lanes, tasks=list(self.tasks))
 
@@ -252,6 +258,8 @@ class Worker:
                 lanes=lanes,
                 executor=executor,
                 finisher=finisher,
+                quiet=quiet,
+                quiet_changed=quiet_changed,
                 took=took,
                 dry=self.stop,
             )
@@ -259,7 +267,13 @@ class Worker:
             retention = {queue.name: queue.retention for queue in self.queues.values()}
             cleanup = Cleanup(leases, self._schema, retention=retention, every=options.cleanup)
             listener = Listener(
-                self._addresses["listen"], self._schema, notified=self._heard, subscribed=self._subscribed
+                self._addresses["listen"],
+                self._schema,
+                queues=quiet,
+                notified=self._heard,
+                subscribed=self._subscribed,
+                missed=lambda queue: claimer.look(queue, Look.BACK),
+                changed=freed,
             )
 
             async with anyio.create_task_group() as lifelines:

@@ -118,11 +118,17 @@ begin
         coalesce(defer.run_at, clock_timestamp()), defer.max_attempts, defer.lease_seconds
     )
     returning id into new_id;
-    -- One that is put into the past is announced as such: workers have read on from there.
-    perform pg_notify(
-        btrim('asyncq.', '".'),
-        case when defer.run_at < clock_timestamp() - interval '1 second' then chr(1) else '' end || defer.queue
-    );
+    -- One that is put into the past is announced as such, always: workers have read on from there. Other notifications
+    -- are left out while workers look by themselves, which one of them says by a lock. It has to be asked for after the
+    -- INSERT, and not waited for.
+    perform case
+        when defer.run_at < clock_timestamp() - interval '1 second'
+            then pg_notify(btrim('asyncq.', '".'), chr(1) || defer.queue)
+        when pg_try_advisory_lock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || defer.queue, 7))
+            then case when pg_advisory_unlock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || defer.queue, 7))
+                then pg_notify(btrim('asyncq.', '".'), defer.queue)
+            end
+    end;
     return new_id;
 end
 $function$;

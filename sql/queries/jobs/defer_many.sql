@@ -1,4 +1,4 @@
--- Put many jobs of one task in, in the order given, and wake the workers of their queue at commit.
+-- Put many jobs of one task in, in the order given, and wake the workers of their queue at commit, if they need it.
 --
 -- Params:  as defer, but args is one text with the JSON of all jobs, U+001E between them, which is in no JSON (RFC 7464)
 -- Returns: one row (ids): the ids in the order of args
@@ -23,10 +23,13 @@ with job as (
 )
 select
     array_agg(job.id order by job.id),
-    -- Those that are put into the past are announced as such: workers have read on from there.
-    pg_notify(
-        btrim('asyncq.', '".'),
-        case when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second' then chr(1) else '' end
-            || %(queue)s::text
-    )
+    -- As in defer.
+    case
+        when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second'
+            then pg_notify(btrim('asyncq.', '".'), chr(1) || %(queue)s::text)
+        when pg_try_advisory_lock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || %(queue)s::text, 7))
+            then case when pg_advisory_unlock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || %(queue)s::text, 7))
+                then pg_notify(btrim('asyncq.', '".'), %(queue)s::text)
+            end
+    end
 from job
