@@ -85,14 +85,18 @@ def main() -> int:
     options = arguments()
     # An exception like any other, so that servers and processes are ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results = driver.measure(run_of(options))
+    today = f"{datetime.now(UTC):%Y-%m-%d}"  # noqa: TID251 - a file's name
+    path = options.out / f"{options.name or today}.json"
+
+    def keep(results: dict[str, Any]) -> None:
+        if not options.quick:
+            driver.write(results, path)
+
+    results = driver.measure(run_of(options), keep)
     failures = driver.errors(results)
     if options.quick:
         print(report(results))
     else:
-        today = f"{datetime.now(UTC):%Y-%m-%d}"  # noqa: TID251 - a file's name
-        path = options.out / f"{options.name or today}.json"
-        driver.write(results, path)
         show(path)
     for failure in failures:
         print(f"FAILED: {failure}", file=sys.stderr)

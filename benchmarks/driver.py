@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,8 +46,8 @@ def chosen(names: list[str] | None) -> list[Workload]:
     return [workload for workload in WORKLOADS if {workload.name, workload.group} & set(names)]
 
 
-def measure(run: Run) -> dict[str, Any]:
-    """Do it all, and give what the results file holds."""
+def measure(run: Run, keep: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Do it all, and give what the results file holds; `keep` gets what there is after each workload."""
     began = time.monotonic()
     failed: dict[str, str] = {}
     with ExitStack() as open_:
@@ -60,24 +61,26 @@ def measure(run: Run) -> dict[str, Any]:
         for contender in list(contenders):
             try:
                 warm_up(lab, contender, run)
-            except (SystemFailedError, OSError) as error:
-                failed[contender.name] = str(error)
+            except Exception as error:  # noqa: BLE001 - one system's failure is no reason to lose the others' figures
+                failed[contender.name] = reason(error)
                 warn(f"{contender.name} failed: {error}")
                 contenders.remove(contender)
-        found: dict[str, dict[str, list[Figures]]] = {}
-        for workload in run.workloads:
-            found[workload.name] = rounds(lab, workload, contenders, run.rounds)
-        return {
+        results: dict[str, Any] = {
             "measured": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",  # noqa: TID251 - a label, nothing is decided by it
-            "took seconds": round(time.monotonic() - began),
+            "took seconds": 0,
             "machine": machine(),
             "postgresql": {"version": postgres.version, "settings": postgres.settings()},
             "redis": {"version": redis.version} if redis else None,
             "rounds": run.rounds,
             "sizes": dataclasses.asdict(run.sizes),
             "systems": {name: said_of(name, contenders, failed) for name in run.systems},
-            "workloads": found,
+            "workloads": {},
         }
+        for workload in run.workloads:
+            results["workloads"][workload.name] = rounds(lab, workload, contenders, run.rounds)
+            results["took seconds"] = round(time.monotonic() - began)
+            keep(results)
+        return results
 
 
 def prepared(run: Run, failed: dict[str, str]) -> list[Contender]:
@@ -121,11 +124,15 @@ def rounds(lab: Lab, workload: Workload, contenders: list[Contender], count: int
             began = time.monotonic()
             try:
                 figures = workload.measure(lab, contender)
-            except (SystemFailedError, OSError) as error:
-                figures = {"error": str(error)}
+            except Exception as error:  # noqa: BLE001 - as in the warm-up
+                figures = {"error": reason(error)}
             found[contender.name].append(figures)
             warn(f"{workload.name} {number + 1}: {contender.name} {brief(figures)} [{time.monotonic() - began:.1f} s]")
     return found
+
+
+def reason(error: Exception) -> str:
+    return str(error) if isinstance(error, SystemFailedError) else f"{type(error).__name__}: {error}"
 
 
 def brief(figures: Figures) -> str:

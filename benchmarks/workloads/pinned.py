@@ -7,6 +7,7 @@ the pinned run and the one beside it without a pin.
 import statistics
 from typing import Any
 
+from benchmarks.process import SystemFailedError
 from benchmarks.workloads.workload import Contender, Figures, Lab, Shown, Workload
 
 EVERY = 0.2
@@ -61,7 +62,10 @@ def dead_rows(conn: Any) -> int:
 def ends(rates: list[float], edge: float) -> tuple[float, float]:
     """The mean rates of the first and of the last `edge` seconds."""
     count = max(1, round(edge / EVERY))
-    return statistics.fmean(rates[:count]), statistics.fmean(rates[-count:])
+    first, last = statistics.fmean(rates[:count]), statistics.fmean(rates[-count:])
+    if not first:
+        raise SystemFailedError(f"no job was handled in the first {edge:g} s")
+    return first, last
 
 
 def pin(lab: Lab, contender: Contender) -> Figures:
