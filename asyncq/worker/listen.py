@@ -54,14 +54,18 @@ class Listener:
         self._changed = changed
         self._wakeup = Wakeup()
         self._scope = anyio.CancelScope()
+        self._ended = False
+        self._sends = False
 
     def wake(self) -> None:
         """Have it look at the states: one of them may wish something by now."""
         self._wakeup.set()
 
     def end(self) -> None:
-        """Let `run` end: it waits for nothing but the server, so it can be cancelled at any moment."""
-        self._scope.cancel()
+        """Let `run` end: at once, or after the statement that is under way."""
+        self._ended = True
+        if not self._sends:
+            self._scope.cancel()
 
     async def run(self) -> None:
         """Listen, and again after each loss."""
@@ -70,7 +74,7 @@ class Listener:
 
     async def _listen(self) -> None:
         trouble = Trouble("listening")
-        while True:
+        while not self._ended:
             try:
                 async with listening(self._address, self._schema) as connection:
                     trouble.over()
@@ -89,11 +93,17 @@ class Listener:
     async def _serve(self, connection: Listening) -> None:
         while True:
             self._hear(connection)
-            await self._hold(connection)
-            await self._read(connection)
-            await self._ask(connection)
-            if anyio.current_time() >= connection.probe_at:
-                await connection.probe()
+            self._sends = True
+            try:
+                await self._hold(connection)
+                await self._read(connection)
+                await self._ask(connection)
+                if anyio.current_time() >= connection.probe_at:
+                    await connection.probe()
+            finally:
+                self._sends = False
+            if self._ended:
+                return
             # What came along with an answer shows no more on the socket.
             self._hear(connection)
             now = anyio.current_time()

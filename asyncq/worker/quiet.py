@@ -55,7 +55,7 @@ BACKLOG_SECONDS = 0.1
 
 LOOK_SECONDS = 0.002
 LONGEST_LOOK_SECONDS = 0.1
-"""Between two looks; of a KEEPER always the first, of others growing up to the second."""
+"""Between two looks; of a KEEPER always the first, or half of it after a find; of others growing up to the second."""
 
 DRY_SECONDS = 5.0
 DRY_LOOK_SECONDS = 1.0
@@ -167,7 +167,7 @@ class Quiet:
             self.look_at = now + BACKLOG_LOOK_SECONDS
             return
         if self.state is State.KEEPER:
-            self._interval = LOOK_SECONDS
+            self._interval = LOOK_SECONDS / 2 if found else LOOK_SECONDS
         elif now - max(self._found_at, self._since) > DRY_SECONDS:
             self._interval = DRY_LOOK_SECONDS
         else:
