@@ -238,7 +238,8 @@ class Session:
         self._patience = patience or PATIENCE_SECONDS
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
         self._cursor: SessionCursor | None = None
-        self._turn = anyio.Lock()
+        # Without a turn of the event loop where nobody waits, which costs as much as a small statement.
+        self._turn = anyio.Lock(fast_acquire=True)
         self.connected_at: float | None = None
         """On the event loop's clock, when the present connection was opened; None while there is none."""
 

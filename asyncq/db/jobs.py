@@ -103,12 +103,13 @@ async def claim(
     token: int,
     finished: Sequence[Lease] = (),
 ) -> Claim:
-    """Take due jobs, at most `free` in all, and write successes along the way."""
+    """Take due jobs, at most `free` in all, and write successes along the way; look around if something asks for it."""
     places = range(1, len(asked) + 1)
+    look = any(each.gaps or each.later for each in asked)
     lanes = [(place, lane) for place, each in zip(places, asked, strict=True) for lane in each.lanes]
     gaps = [(place, gap) for place, each in zip(places, asked, strict=True) for gap in each.gaps]
     found = await session.fetch(
-        load("jobs/claim", schema),
+        load("jobs/look", schema) if look else load("jobs/claim", schema),
         {
             "ids": numbers([lease.id for lease in finished]),
             "tokens": numbers([lease.token for lease in finished]),

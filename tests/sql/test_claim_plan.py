@@ -108,7 +108,7 @@ async def test_finding_ten_jobs_among_hundreds_of_thousands_takes_a_few_pages(ds
                 gap_queues=numbers(range(1, len(served) + 1)), gap_tops=numbers([1 for _ in served]),
                 gap_bottoms=numbers([-32_769 for _ in served]),
             )  # fmt: skip
-            plan = await explained(conn, "jobs/claim", **look)
+            plan = await explained(conn, "jobs/look", **look)
             checked(plan, where)
             assert buffers(plan) < 30 * len(served), f"{where}: looking takes {buffers(plan)} buffers"
     await conn.close()

@@ -261,7 +261,7 @@ def test_it_reads_on_behind_what_it_took_and_looks_back_from_the_start() -> None
 
 def test_gaps_lie_between_the_lanes_that_are_known() -> None:
     lanes = Lanes()
-    opened = [("q", priority, Position(1, 1)) for priority in (32_767, 5, 4, 0)]
+    opened: list[tuple[str, int, Position | None]] = [("q", each, Position(1, 1)) for each in (32_767, 5, 4, 0)]
     look(lanes, Look.ALL, Claim([], {}, opened, {}, 1_000, 0.0))
     assert list(lanes.asked("q", 1, Look.BACK).gaps) == [(32_767, 5), (4, 0), (0, LOWEST)]
 
@@ -278,6 +278,6 @@ def test_empty_lanes_are_forgotten_only_when_there_are_many() -> None:
     lanes = Lanes()
     for priority in range(150):
         look(lanes, Look.BACK, Claim([], {}, [("q", priority, None)], {}, 1_000, 0.0))
-    seen = [("q", priority, Position(1, 1)) for priority in range(0, 150, 10)]
+    seen: list[tuple[str, int, Position | None]] = [("q", each, Position(1, 1)) for each in range(0, 150, 10)]
     look(lanes, Look.ALL, Claim([], {}, seen, {}, 2_000, 0.0))
     assert [priority for priority, _ in lanes.asked("q", 1, Look.ON).lanes] == list(range(140, -1, -10))

@@ -146,3 +146,10 @@ def test_the_script_leaves_out_what_is_there() -> None:
     assert "create schema" not in rest
     assert [line for line in rest.splitlines() if line and "lock" not in line] == ["begin;", "commit;"]
     assert "asyncq." not in script(schema="other").replace("-- ", "")
+
+
+def test_a_look_takes_jobs_just_as_a_claim_does() -> None:
+    """What only the look does comes behind; all before that is the same."""
+    claim, look = ("".join(load(name, "asyncq").split()) for name in ("jobs/claim", "jobs/look"))
+    look = look.replace(",%(asked_later)s::text::boolean[]", "").replace("slots,asked_later,place", "slots,place")
+    assert claim.startswith(look[: look.index(",openedas(")])

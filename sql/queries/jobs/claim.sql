@@ -6,12 +6,11 @@
 -- right, and how rows that appear behind them are found, is told in `asyncq.worker.lanes`.
 --
 -- Params:  ids, tokens (pairwise: successful runs, to be deleted as in complete.sql)
---          queues, slots (of each queue, in the order of serving), asked_later (whether to say when its next job is due)
+--          queues, slots (of each queue, in the order of serving)
 --          lane_queues (places in queues), lane_priorities, lane_times, lane_ids (the position), highest lanes first
---          gap_queues, gap_tops, gap_bottoms: priorities between which lanes are looked for that the worker does not know
 --          free (of all queues together), tasks (known names), here (ids whose earlier run is still ending in this
 --          worker), worker, token (random, this claim's own)
--- Returns: rows (kind, …), see the end
+-- Returns: rows (kind, …), see the end; look.sql gives more kinds
 -- Locks:   the rows it takes, with SKIP LOCKED: claims never wait for each other, nor for a caller's transaction
 -- Index:   jobs_claim, and the primary key for what is retired. Each queue and priority by equality: an array would
 --          sort the backlog, and behind "priority desc" alone "run_at <= now()" would walk the future rows of every
@@ -34,9 +33,7 @@ retired as (
 ),
 wanted as materialized (
     select *
-    from unnest(
-        %(queues)s::text::text[], %(slots)s::text::integer[], %(asked_later)s::text::boolean[]
-    ) with ordinality as wanted (queue, slots, asked_later, place)
+    from unnest(%(queues)s::text::text[], %(slots)s::text::integer[]) with ordinality as wanted (queue, slots, place)
 ),
 lane as materialized (
     select *
@@ -78,59 +75,6 @@ claimed as (
     returning
         2::smallint as kind, j.id, j.queue::text as queue, j.task::text as task, j.args::text as args, j.priority,
         j.attempts, j.max_attempts, j.lease_seconds, j.run_at, j.created_at, null::bigint as token
-),
-opened as (
-    select level.queue, level.priority, first.run_at, first.id
-    from unnest(
-        %(gap_queues)s::text::integer[], %(gap_tops)s::text::integer[], %(gap_bottoms)s::text::integer[]
-    ) as gap (queue, top, bottom)
-    join wanted on wanted.place = gap.queue
-    cross join lateral (
-        with recursive level (queue, priority) as (
-            (
-                select wanted.queue, j.priority
-                from asyncq.jobs j
-                where j.state = 'available' and j.queue = wanted.queue
-                    and j.priority < gap.top and j.priority > gap.bottom
-                order by j.priority desc
-                limit 1
-            )
-            union all
-            select level.queue, lower.priority
-            from level
-            cross join lateral (
-                select j.priority
-                from asyncq.jobs j
-                where j.state = 'available' and j.queue = level.queue
-                    and j.priority < level.priority and j.priority > gap.bottom
-                order by j.priority desc
-                limit 1
-            ) lower
-        )
-        select level.queue, level.priority from level
-    ) level
-    left join lateral (
-        select j.run_at, j.id
-        from asyncq.jobs j
-        where j.state = 'available' and j.queue = level.queue and j.priority = level.priority
-            and j.task = any(%(tasks)s::text::text[])
-        order by j.run_at, j.id
-        limit 1
-    ) first on true
-),
-later as (
-    select wanted.queue, min(next.run_at) as run_at
-    from wanted
-    join lane on lane.queue = wanted.place
-    cross join lateral (
-        select j.run_at
-        from asyncq.jobs j
-        where j.state = 'available' and j.queue = wanted.queue and j.priority = lane.priority and j.run_at > now()
-        order by j.run_at
-        limit 1
-    ) next
-    where wanted.asked_later
-    group by wanted.queue
 )
 -- 2: a job taken, by priority, run_at and id.
 (
@@ -150,16 +94,6 @@ from given
 where (select count(*) from retired) < (select count(*) from given)
     -- A hashed subplan: as "not exists" it would be a nested loop, these connections having switched hash joins off.
     and (given.id, given.token) not in (select retired.id, retired.lease_token from retired)
-union all
--- 4: a lane that has rows, with its first one of a known task, if there is one.
-select 4::smallint, opened.id, opened.queue, null, null, opened.priority, null, null, null, opened.run_at, null, null
-from opened
-union all
--- 5: when the next job of a queue falls due, in seconds, as lease_seconds.
-select
-    5::smallint, null, later.queue, null, null, null, null, null,
-    extract(epoch from least(later.run_at, '9999-12-29 00:00+00') - now())::float8, null, null, null
-from later
 union all
 -- 1: when this was looked, as run_at, and how long it took so far, in seconds, as lease_seconds. Always there, last.
 select
