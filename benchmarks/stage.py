@@ -218,11 +218,15 @@ class Stage:
     def rate_of(self, count: int, limit: float) -> float:
         """Jobs a second from the first handler's start, while there are more jobs than that."""
         self.start()
-        began_with = self._watch(1, time.perf_counter() + 60)
+        began_with = self._watch(1, time.perf_counter() + 30)
+        if not began_with:
+            raise SystemFailedError(f"no job was handled within 30 s: {self.workers[0].said()}")
         began = time.perf_counter()
         ran = self._watch(count, began + limit)
         seconds = time.perf_counter() - began
         self.stop()
+        if ran == began_with and ran < count:
+            raise SystemFailedError(f"no job was handled after the first {began_with}: {self.workers[0].said()}")
         return (ran - began_with) / seconds
 
     def sampled(self, seconds: float, every: float) -> list[float]:
