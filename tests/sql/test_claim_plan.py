@@ -142,3 +142,31 @@ async def test_writing_ten_outcomes_takes_a_few_pages_also_of_those_that_cannot_
             await conn.execute("begin")
         await conn.execute("rollback")
     await conn.close()
+
+
+@pytest.mark.timeout(120)
+@majors(12, 18)
+async def test_what_an_old_snapshot_keeps_is_not_walked_by_claims_that_read_on(
+    dsn: str, tx_conn: psycopg.AsyncConnection
+) -> None:
+    conn = await connect(address_of(dsn, "claims"))
+    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
+    await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 'task' from generate_series(1, 30000)")
+    await tx_conn.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+    await tx_conn.execute("select count(*) from asyncq.jobs")
+    await conn.execute("delete from asyncq.jobs")
+    await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 'task' from generate_series(1, 10)")
+    row = await (await conn.execute("select min(run_at)::text, min(id) - 1 from asyncq.jobs")).fetchone()
+    assert row is not None
+    walked: dict[str, int] = {}
+    for name, position in {"from the start": ("-infinity", 0), "reading on": row}.items():
+        await conn.execute("begin")
+        given = asked("q", slots=10, lanes=(0,), lane_times=texts([position[0]]), lane_ids=numbers([position[1]]))
+        plan = await explained(conn, "jobs/claim", **given)
+        [candidate] = [each for each in nodes(plan) if each.get("Subplan Name") == "CTE candidate"]
+        assert candidate["Actual Rows"] == 10
+        walked[name] = buffers(candidate)
+        await conn.execute("rollback")
+    assert walked["reading on"] < 50, walked
+    assert walked["from the start"] > 500, walked
+    await conn.close()
