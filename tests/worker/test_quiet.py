@@ -120,6 +120,38 @@ async def test_a_job_of_a_new_priority_is_found_in_a_silent_backlog(dsn: str, co
         assert len(ran) < 450
 
 
+@majors(12, 18)
+async def test_jobs_of_transactions_that_are_held_beyond_a_silence_are_found(
+    dsn: str, conn: Connection, listening: Connection
+) -> None:
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+        if number < 100:
+            await anyio.sleep(0.02)
+
+    async with AsyncExitStack() as stack:
+        holders = [await stack.enter_async_context(await Connection.connect(dsn)) for _ in range(3)]
+        await stack.enter_async_context(running_worker(queue, dsn, WorkerOptions(concurrency=2, poll=RARE)))
+        await task.defer_many(conn, [task.args(number) for number in range(40)])
+        await becomes(conn, KEEPER)
+        await notifications(listening)
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
+        for number, (holder, level) in enumerate(zip(holders, levels, strict=True), start=100):
+            await holder.set_isolation_level(level)
+            await task.defer(holder, number)
+        await becomes(conn, IDLE)
+        assert len(ran) == 40
+        for number, holder in enumerate(holders, start=100):
+            await anyio.sleep(0.2)
+            await holder.commit()
+            await eventually(lambda wanted=number: ran[-1] == wanted, 1.0, describe="it is found")
+        assert await notifications(listening) == []
+
+
 async def test_a_worker_that_stops_leaves_notifications_on(dsn: str, conn: Connection, listening: Connection) -> None:
     queue = Queue()
     gate = anyio.Event()
