@@ -5,7 +5,8 @@ A job's way, in ten stops:
 1. `asyncq.queue` registers the handler as an `asyncq.task.Task`.
 2. `Task.defer` is called on the caller's connection, inside the caller's transaction.
 3. `asyncq.args` validates the arguments against the handler's signature.
-4. `asyncq.db.defer` runs `sql/queries/jobs/defer.sql`: a row, and a notification at commit.
+4. `asyncq.db.defer` runs `sql/queries/jobs/defer.sql`: a row, and a notification at commit, unless no idle worker needs
+   it, which `asyncq.worker.quiet` decides.
 5. `asyncq.db.listen` hears it and `asyncq.worker.wakeup` wakes the worker.
 6. `asyncq.worker.claim` takes due rows with `claim.sql`, under a fresh lease token, and counts the attempt.
 7. `asyncq.worker.execute` runs the handler, outside any transaction; `asyncq.worker.heartbeat` keeps the lease.
