@@ -9,7 +9,7 @@ from typing import NamedTuple
 from asyncq.db.listen import Listening
 from asyncq.db.statements import load
 
-__all__ = ["Change", "ask", "hold", "writers"]
+__all__ = ["Change", "ask", "hold", "pressure", "writers"]
 
 
 class Change(NamedTuple):
@@ -37,6 +37,12 @@ async def writers(listening: Listening, schema: str) -> set[str]:
     """Name the transactions that may yet commit jobs without a notification."""
     rows = await listening.fetch(load("quiet/writers", schema))
     return set(rows[0][0])
+
+
+async def pressure(listening: Listening, schema: str) -> int:
+    """Count the sessions that wait for the lock of notifications."""
+    rows = await listening.fetch(load("quiet/pressure", schema))
+    return rows[0][0]
 
 
 async def ask(listening: Listening, schema: str, queues: Sequence[str]) -> None:

@@ -13,9 +13,11 @@ what was running. Of many free slots it asks for half, and the server works on t
 What was finished meanwhile goes along with the claim, to be retired in the same statement.
 
 In a fleet each notification reaches every worker. One that looked in vain waits a little before it follows the next,
-longer each time, and one that found work follows at once: so of many idle workers a few take what trickles in, and the
-others come in when these are busy. A queue may also have to be looked at without any notification: how often, and when,
-is decided in `asyncq.worker.quiet`, which is told what claims found.
+longer each time, and one that found work waits less, or not at all: so of many idle workers a few take what trickles
+in, and the others come in when these are busy.
+
+A queue may also have to be looked at without any notification: how often, and when, is decided in
+`asyncq.worker.quiet`, which is told what claims found.
 """
 
 import secrets
@@ -58,10 +60,13 @@ LONGEST_PAUSE_SECONDS = 1.0
 """Between two looks at a queue that was notified, however long they take."""
 
 FIRST_HESITATION_SECONDS = 0.004
-LONGEST_HESITATION_SECONDS = 0.5
+LONGEST_HESITATION_SECONDS = 0.9
 """How long an idle worker that looked in vain, and in vain again, waits before it follows a notification."""
 
-EXCUSED_SECONDS = 0.1
+HEAPED = 3
+"""So many jobs found at once show that nobody else follows the notifications."""
+
+EXCUSED_SECONDS = 0.01
 """A look in vain so soon after one that found work is no reason to wait: the first look found what both were about."""
 
 
@@ -345,7 +350,9 @@ class Claimer:
             self._next_back = now + min(max(10.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
         if claim.rows:
             self._found_at = now
-            self._hesitation = 0.0
+            # A single job is what others would have taken a moment later.
+            alone = len(claim.rows) < HEAPED and not noted.full and self._hesitation > FIRST_HESITATION_SECONDS
+            self._hesitation = self._hesitation / 2.0 if alone else 0.0
         elif told and not noted.opened and not sooner and now - self._found_at > EXCUSED_SECONDS:
             self._hesitation = min(max(2.0 * self._hesitation, FIRST_HESITATION_SECONDS), LONGEST_HESITATION_SECONDS)
 

@@ -95,6 +95,7 @@ class Listener:
             self._hear(connection)
             self._sends = True
             try:
+                await self._press(connection)
                 await self._hold(connection)
                 await self._read(connection)
                 await self._ask(connection)
@@ -124,6 +125,17 @@ class Listener:
             # Who looks by itself finds it in any case, but for what lies where it does not look.
             if heard.past or queue.state is State.IDLE:
                 self._notified(heard)
+
+    async def _press(self, connection: Listening) -> None:
+        """Find out whether notifications hold writers up."""
+        now = anyio.current_time()
+        doubting = [queue for queue in self._queues.values() if queue.doubts(now)]
+        if not doubting:
+            return
+        waiting = await quiet.pressure(connection, self._schema)
+        now = anyio.current_time()
+        for queue in doubting:
+            queue.pressure(waiting, now)
 
     async def _hold(self, connection: Listening) -> None:
         """Change what is held of the locks as the states wish."""

@@ -1,18 +1,21 @@
 """Quiet: a defer notifies, unless no idle worker needs it.
 
-A notification takes a lock of the whole cluster at commit: with many writers it halves what they get done. Nobody needs
-one while the workers of a queue are busy and look for work by themselves. So there is one advisory lock for each queue,
-K, held by sessions, on the very connections that listen, and never waited for. A sender tries it shared, for a moment:
-refused, it leaves the notification out.
+A notification takes a lock of the whole cluster, through the flush of its commit: with many writers it halves what they
+get done. Nobody needs one while the workers of a queue are busy and look for work by themselves. So there is one
+advisory lock for each queue, K, held by sessions, on the very connections that listen, and never waited for. A sender
+tries it shared, for a moment: refused, it leaves the notification out.
+
+A worker looks by itself when it has a backlog, or when it is told often and sees that several sessions wait for that
+lock of the cluster. Short of that a notification is the cheaper and the faster way.
 
 ====== ========= ======================================= ==============================================================
 state  holds     promise                                 leaves by
 ====== ========= ======================================= ==============================================================
 HOT    nothing   looks by itself, from each 2 ms to      dry: tries K shared, to be IDLE; else tries K exclusive, to
                  once a second, as it finds              be KEEPER
-IDLE   shared    none: it sleeps until it is told        told often, or with a backlog: gives K back, HOT, tries KEEPER
-KEEPER exclusive looks by itself, each 2 ms, or as soon  dry: takes K shared, then gives the other back, IDLE; asked to
-                 as a slot is free                       while it cannot look, or as its claims fail: gives K back, HOT
+IDLE   shared    none: it sleeps until it is told        writers wait, or a backlog: gives K back, HOT, tries KEEPER
+KEEPER exclusive looks by itself, each 2 ms to 10 ms     dry: takes K shared, then gives the other back, IDLE; asked to
+                 as it finds, or as a slot is free       while it cannot look, or as its claims fail: gives K back, HOT
 ====== ========= ======================================= ==============================================================
 
 Dry is a queue in which little was found and little heard of for a quarter of a second, without a backlog. A worker
@@ -53,9 +56,17 @@ FOUND_SECONDS = 0.25
 BACKLOG_SECONDS = 0.1
 """How long claims come back full before this is a backlog."""
 
+PRESSING = 3
+"""So many sessions that wait for the lock of notifications show that they hold each other up."""
+
+PRESSURE_SECONDS = 0.2
+LONGEST_PRESSURE_SECONDS = 2.0
+"""Between two questions for that while it is told often, the first after the first time, growing."""
+
 LOOK_SECONDS = 0.002
-LONGEST_LOOK_SECONDS = 0.1
-"""Between two looks; of a KEEPER always the first, or half of it after a find; of others growing up to the second."""
+KEEPER_LOOK_SECONDS = 0.01
+LONGEST_LOOK_SECONDS = 0.25
+"""Between two looks: the least; the most of a KEEPER, and of others."""
 
 DRY_SECONDS = 5.0
 DRY_LOOK_SECONDS = 1.0
@@ -103,6 +114,9 @@ class Quiet:
         self._since = now
         self._interval = LOOK_SECONDS
         self._heard: deque[float] = deque(maxlen=OFTEN)
+        self._pressed_at = -inf
+        self._next_pressure = -inf
+        self._pressure_pause = PRESSURE_SECONDS
         self._found: deque[float] = deque(maxlen=OFTEN)
         self._claimed_at = now
         self._found_at = now
@@ -142,6 +156,21 @@ class Quiet:
         """Note a notification of work."""
         self._heard.append(now)
 
+    def doubts(self, now: float) -> bool:
+        """Say whether to find out how many sessions wait for the lock of notifications."""
+        if self.state is not State.IDLE or not _often(self._heard, now - HEARD_SECONDS):
+            return False
+        return now >= self._next_pressure
+
+    def pressure(self, waiting: int, now: float) -> None:
+        """Note it."""
+        if now - self._next_pressure > 2.0 * LONGEST_PRESSURE_SECONDS:
+            self._pressure_pause = PRESSURE_SECONDS / 2.0
+        self._pressure_pause = min(2.0 * self._pressure_pause, LONGEST_PRESSURE_SECONDS)
+        self._next_pressure = now + self._pressure_pause
+        if waiting >= PRESSING:
+            self._pressed_at = now
+
     def asked(self, now: float) -> None:
         """Note that somebody asks whoever keeps this queue to give way: one question a second is enough for all."""
         self._next_ask = now + ASK_SECONDS
@@ -167,7 +196,9 @@ class Quiet:
             self.look_at = now + BACKLOG_LOOK_SECONDS
             return
         if self.state is State.KEEPER:
-            self._interval = LOOK_SECONDS / 2 if found else LOOK_SECONDS
+            # About one job a look: more of them are not worth their statements, and fewer let jobs wait.
+            factor = 1.5 if not found else 1.0 if found == 1 else 0.5
+            self._interval = min(max(factor * self._interval, LOOK_SECONDS), KEEPER_LOOK_SECONDS)
         elif now - max(self._found_at, self._since) > DRY_SECONDS:
             self._interval = DRY_LOOK_SECONDS
         else:
@@ -186,7 +217,7 @@ class Quiet:
         match self.state:
             case State.IDLE:
                 backlog = self._full_since is not None and now - self._full_since >= BACKLOG_SECONDS
-                if not backlog and not _often(self._heard, now - HEARD_SECONDS):
+                if not backlog and now - self._pressed_at > HEARD_SECONDS:
                     return None
                 return State.KEEPER if may_keep else State.HOT
             case State.KEEPER:
@@ -237,7 +268,9 @@ class Quiet:
             return inf
         match self.state:
             case State.IDLE:
-                return min(self._read_at, inf if self._full_since is None else self._full_since + BACKLOG_SECONDS)
+                backlog_at = inf if self._full_since is None else self._full_since + BACKLOG_SECONDS
+                # It is woken when it is told, so that is soon enough to find out how others fare.
+                return min(self._read_at, backlog_at)
             case State.KEEPER:
                 return now + CHECK_SECONDS
             case State.HOT:
@@ -263,7 +296,7 @@ class Quiet:
             and self._full_since is None
             and not self._held_up(now)
             and not _often(self._found, now - FOUND_SECONDS)
-            and not _often(self._heard, now - HEARD_SECONDS)
+            and not (now - self._pressed_at < ASK_SECONDS and _often(self._heard, now - HEARD_SECONDS))
         )
 
     def _held_up(self, now: float) -> bool:

@@ -196,6 +196,37 @@ async def test_of_many_writers_each_is_named(dsn: str, worker: Listening) -> Non
         assert await quiet.writers(worker, "asyncq") == set()
 
 
+@pytest.mark.parametrize("own_postgres", [12, 18], indirect=True)
+async def test_sessions_that_hold_each_other_up_by_notifying_are_counted(own_postgres: Postgres) -> None:
+    dsn = own_postgres.create_database()
+    async with AsyncExitStack() as sessions:
+        worker = await sessions.enter_async_context(listening(address_of(dsn, "listen 1"), "asyncq"))
+        conns = [
+            await sessions.enter_async_context(await psycopg.AsyncConnection.connect(dsn, autocommit=True))
+            for _ in range(4)
+        ]
+        assert await quiet.pressure(worker, "asyncq") == 0
+        # Each commit waits for a standby that does not exist, and the first of them keeps the lock.
+        own_postgres.execute("alter system set synchronous_standby_names = 'nobody'")
+        own_postgres.execute("select pg_reload_conf()")
+
+        async def waits() -> bool:
+            return (await (await conns[0].execute("show synchronous_standby_names")).fetchone()) == ("nobody",)
+
+        await eventually(waits, describe="the setting has arrived")
+
+        async def three() -> bool:
+            return await quiet.pressure(worker, "asyncq") == 3
+
+        async with anyio.create_task_group() as group:
+            for conn in conns:
+                group.start_soon(send.defer, conn)
+            await eventually(three, describe="three wait for the first")
+            own_postgres.execute("alter system reset synchronous_standby_names")
+            own_postgres.execute("select pg_reload_conf()")
+        assert await quiet.pressure(worker, "asyncq") == 0
+
+
 async def test_a_prepared_transaction_is_named_and_keeps_its_name(own_postgres: Postgres) -> None:
     own_postgres.execute("alter system set max_prepared_transactions = 5")
     await anyio.to_thread.run_sync(own_postgres.server.restart)

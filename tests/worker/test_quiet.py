@@ -83,9 +83,11 @@ async def test_senders_are_silent_while_a_worker_has_a_backlog_and_only_then(
     assert ran[-1] == 330
 
 
-async def test_a_steady_stream_below_the_workers_power_is_silent_too(
-    dsn: str, conn: Connection, listening: Connection
+async def test_a_steady_stream_of_writers_that_hold_each_other_up_is_silent_too(
+    dsn: str, conn: Connection, listening: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # One writer waits for nobody, so this has to do for many.
+    monkeypatch.setattr(quiet, "PRESSING", 0)
     queue = Queue()
     ran: list[int] = []
 
@@ -215,7 +217,30 @@ async def test_a_second_worker_hears_of_work_beside_one_whose_slots_are_taken(ds
         await becomes(conn, IDLE)
 
 
-async def test_two_workers_of_a_stream_end_up_asleep(dsn: str, conn: Connection, listening: Connection) -> None:
+async def test_one_writer_is_followed_and_no_worker_looks_by_itself(
+    dsn: str, conn: Connection, listening: Connection
+) -> None:
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
+        await becomes(conn, IDLE)
+        for number in range(200):
+            await task.defer(conn, number)
+            await anyio.sleep(0.002)
+        assert await locks(conn) == [IDLE]
+        await eventually(lambda: len(ran) == 200, describe="all run")
+        assert len(await notifications(listening)) == 200
+
+
+async def test_two_workers_of_a_stream_end_up_asleep(
+    dsn: str, conn: Connection, listening: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quiet, "PRESSING", 0)
     queue = Queue()
     ran: list[int] = []
 
@@ -323,6 +348,9 @@ async def test_no_wake_up_is_lost(dsn: str, conn: Connection, monkeypatch: pytes
     monkeypatch.setattr(quiet, "FOUND_SECONDS", 0.03)
     monkeypatch.setattr(quiet, "HEARD_SECONDS", 0.1)
     monkeypatch.setattr(quiet, "OFTEN", 2)
+    monkeypatch.setattr(quiet, "PRESSING", 0)
+    monkeypatch.setattr(quiet, "PRESSURE_SECONDS", 0.01)
+    monkeypatch.setattr(quiet, "LONGEST_PRESSURE_SECONDS", 0.05)
     chance = random.Random(7)
     queue = Queue()
     senders = Senders(dsn, queue, chance)
