@@ -47,8 +47,8 @@ __all__ = ["Claimer", "share"]
 MOST_DOUBTFUL = 100
 """Claims without an answer that are remembered in a long outage; the rescue knows of all."""
 
-AT_ONCE = 32
-"""Free slots that are asked for at once, however many there are, half of them else."""
+AT_ONCE = 100
+"""Free slots that are asked for at once, however many there are; of more, half of them."""
 
 QUICK_SECONDS = 0.005
 """How long a look may take on the server and be repeated without a pause."""
