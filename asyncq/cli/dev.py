@@ -224,6 +224,7 @@ def worker_arguments(options: argparse.Namespace) -> list[str]:
     given += [f"--concurrency={options.concurrency}"]
     given += [f"--{name}={getattr(options, name).total_seconds()}" for name in ("poll", "grace", "cleanup")]
     given += [f"--{name}" for name in ("strict", "burst", "verbose") if getattr(options, name)]
+    given += [] if options.durable else ["--no-durable"]
     if options.schema:
         given += [f"--schema={options.schema}"]
     return given

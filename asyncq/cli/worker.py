@@ -72,6 +72,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="serve queues strictly in the order of --queue, not by weight"
     )
     parser.add_argument("--burst", action="store_true", help="end when no due job is left")
+    parser.add_argument(
+        "--no-durable",
+        dest="durable",
+        action="store_false",
+        help="do not wait for the server's disk; a crash of the server then runs the jobs of its last moment again",
+    )
     parser.add_argument("--verbose", action="store_true", help="log each job")
 
 
@@ -84,6 +90,7 @@ def options_of(options: argparse.Namespace) -> WorkerOptions:
         cleanup=options.cleanup,
         strict=options.strict,
         burst=options.burst,
+        durable=options.durable,
     )
 
 

@@ -97,7 +97,9 @@ def conninfo_of(dsn: str) -> str:
     return dsn
 
 
-def address_of(source: str | AsyncConnectionPool[Any], name: str, *, patience: float | None = None) -> Address:
+def address_of(
+    source: str | AsyncConnectionPool[Any], name: str, *, patience: float | None = None, durable: bool = True
+) -> Address:
     """Give the parameters of a connection of the worker's own, from a DSN or from those of a pool.
 
     Args:
@@ -105,6 +107,7 @@ def address_of(source: str | AsyncConnectionPool[Any], name: str, *, patience: f
         name: what the connection is for, shown by `pg_stat_activity.application_name`.
         patience: seconds after which its `Session` takes the server for lost, else `PATIENCE_SECONDS`. The server gives
             a statement up before.
+        durable: whether commits wait for the server's disk. If so, that is left to the server's own setting.
 
     Raises:
         ConfigurationError: the DSN, or the pool's parameters, cannot be used.
@@ -125,8 +128,9 @@ def address_of(source: str | AsyncConnectionPool[Any], name: str, *, patience: f
         given = conninfo_to_dict(conninfo_of(dsn), **extra)
     except psycopg.Error as error:
         raise ConfigurationError(f"the pool's parameters cannot be used: {error}") from None
+    timeout = f"statement_timeout={(patience or PATIENCE_SECONDS) * 800:.0f}"
     settings = " ".join(
-        f"-c {setting}" for setting in (*_SETTINGS, f"statement_timeout={(patience or PATIENCE_SECONDS) * 800:.0f}")
+        f"-c {each}" for each in (*_SETTINGS, timeout, *([] if durable else ["synchronous_commit=off"]))
     )
     given["options"] = f"{given.get('options') or ''} {settings}".strip()
     given["application_name"] = f"asyncq {name}"

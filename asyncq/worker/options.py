@@ -38,6 +38,10 @@ class WorkerOptions:
         cleanup: how often to delete jobs past their retention, 1 second to 7 days.
         strict: serve queues strictly in the order given, not by their weights.
         burst: end when no due job is left and nothing runs here.
+        durable: wait until each claim, with the outcomes written along, has reached the server's disk. Without, the
+            last of them, those of about half a second, may be undone by a crash of the server, and by nothing else:
+            their jobs run again, also those that were done, and attempts begun in that time are not counted. What was
+            deferred is not concerned.
 
     Raises:
         ConfigurationError: a value is of another type or out of range.
@@ -52,6 +56,7 @@ class WorkerOptions:
     cleanup: timedelta = timedelta(hours=1)
     strict: bool = False
     burst: bool = False
+    durable: bool = True
 
     def __post_init__(self) -> None:
         ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)
@@ -61,6 +66,6 @@ class WorkerOptions:
             ("cleanup", self.cleanup, timedelta(seconds=1), timedelta(days=7)),
         ):
             ranges.duration(what, value, ConfigurationError, shortest=shortest, longest=longest)
-        for what, flag in (("strict", self.strict), ("burst", self.burst)):
+        for what, flag in (("strict", self.strict), ("burst", self.burst), ("durable", self.durable)):
             if not isinstance(flag, bool):
                 raise ConfigurationError(f"{what} must be True or False, not {flag!r:.100}")

@@ -116,7 +116,7 @@ class Worker:
         # A heartbeat that hangs must be found while there is time for another try.
         self._lease_patience = max(interval(self._shortest_lease), 3.0)
         self._addresses: dict[str, Address] = {
-            "jobs": address_of(source, f"jobs {self.id}"),
+            "jobs": address_of(source, f"jobs {self.id}", durable=self.options.durable),
             "leases": address_of(source, f"leases {self.id}", patience=self._lease_patience),
             "listen": address_of(source, f"listen {self.id}"),
         }

@@ -225,8 +225,8 @@ def test_the_worker_gets_all_options() -> None:
     parser.add_argument("--schema")
     worker.add_options(parser)
     given = (
-        "a b:c --queue x --queue -y- --concurrency 7 --poll 0.5 --grace 1.25 --cleanup 99 --strict --burst --verbose"
-        " --schema other"
+        "a b:c --queue x --queue -y- --concurrency 7 --poll 0.5 --grace 1.25 --cleanup 99 --strict --burst --no-durable"
+        " --verbose --schema other"
     ).replace("--queue -y-", "--queue=-y-")
     options = parser.parse_args(given.split())
     plain = parser.parse_args(["a"])

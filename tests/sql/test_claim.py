@@ -245,6 +245,16 @@ async def test_reads_committed_whatever_the_database_defaults_to(
     await second.close()
 
 
+@pytest.mark.parametrize("durable", [True, False])
+async def test_waits_for_the_disk_unless_told_otherwise(dsn: str, conn: Connection, *, durable: bool) -> None:
+    usual = await value(conn, "show synchronous_commit")
+    session = Session(address_of(dsn, "1", durable=durable))
+    assert list(await session.fetch("show synchronous_commit", {})) == [(usual if durable else "off",)]
+    await insert(conn)
+    assert len(await claim(session)) == 1
+    await session.close()
+
+
 async def test_does_not_write_where_the_database_defaults_to_read_only(dsn: str, conn: Connection) -> None:
     """Whoever made it so means the workers too; they wait until it is over."""
     job_id = await insert(conn)

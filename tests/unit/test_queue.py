@@ -355,6 +355,7 @@ def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(wrong: str) -> 
         *[("cleanup", each) for each in (timedelta(0), timedelta(seconds=0.9), timedelta(days=8), 5)],
         *[("strict", each) for each in (1, "yes", None)],
         *[("burst", each) for each in (0, "no", None)],
+        *[("durable", each) for each in (0, "no", None)],
     ],
     ids=lambda value: value if isinstance(value, str) and value.isidentifier() else "",
 )
