@@ -53,6 +53,9 @@ AT_ONCE = 100
 QUICK_SECONDS = 0.005
 """How long a look may take on the server and be repeated without a pause."""
 
+SPACING_SECONDS = 0.002
+"""Between two looks at what was notified: in a dense stream each takes several jobs, and retires those of the last."""
+
 SOONEST_BACK_SECONDS = 0.02
 """Between two looks back while a backlog is worked off."""
 
@@ -205,7 +208,8 @@ class Claimer:
                 continue
             trouble.over()
             if pause > 0.0:
-                self._rest()
+                if not self._looks or pause > SPACING_SECONDS:
+                    self._rest()
                 await self._wakeup.sleep(None if pause == inf else pause)
 
     async def _wait_out(self, seconds: float) -> None:
@@ -346,8 +350,12 @@ class Claimer:
                 self._due[queue] = now + max(claim.later[queue], 0.0)
                 sooner = sooner or self._due[queue] < before - 0.01
         if looks:
-            self._next_look = now + min(4.0 * max(claim.seconds - QUICK_SECONDS, 0.0), LONGEST_PAUSE_SECONDS)
+            pause = max(4.0 * (claim.seconds - QUICK_SECONDS), SPACING_SECONDS)
+            self._next_look = now + min(pause, LONGEST_PAUSE_SECONDS)
             self._next_back = now + min(max(10.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
+        if noted.opened:
+            # A lane that was not known has work now.
+            self._next_look = now
         if claim.rows:
             self._found_at = now
             # A single job is what others would have taken a moment later.

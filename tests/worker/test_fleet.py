@@ -12,6 +12,7 @@ import pytest
 
 from asyncq import Queue, WorkerOptions
 from asyncq.db import jobs
+from asyncq.db.connection import Session
 from tests.eventually import eventually
 from tests.worker.inside import running_worker
 
@@ -92,3 +93,39 @@ async def test_a_flood_of_jobs_reaches_every_worker(dsn: str, conn: psycopg.Asyn
         await eventually(lambda: most == 10 * WORKERS, 2, describe="every slot of every worker is taken")
         await eventually(lambda: len(ran) == 1_100, 10, describe="all run")
     assert sorted(ran) == list(range(1_100))
+
+
+async def test_a_dense_stream_takes_less_than_a_statement_a_job(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several jobs a look, and what is done is retired by the next one."""
+    statements = 0
+    fetch = Session.fetch
+
+    async def counting(self: Session, *args: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return await fetch(self, *args)
+
+    monkeypatch.setattr(Session, "fetch", counting)
+    queue = Queue()
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
+
+        async def producing(conn: psycopg.AsyncConnection) -> None:
+            for number in range(400):
+                await task.defer(conn, number)
+
+        async with AsyncExitStack() as connections, anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(
+                    producing,
+                    await connections.enter_async_context(await psycopg.AsyncConnection.connect(dsn, autocommit=True)),
+                )
+        await eventually(lambda: len(ran) == 1_600, 10, describe="all run")
+    assert statements < 1_600
