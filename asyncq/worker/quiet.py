@@ -53,6 +53,11 @@ OFTEN = 10
 HEARD_SECONDS = 0.2
 FOUND_SECONDS = 0.25
 
+AGAIN_SECONDS = 3.0
+LONGEST_KEEPING_SECONDS = 8.0
+"""A KEEPER that was dry and is one again so soon stays one for twice as long, at most that long: writers may hold each
+other up with jobs that are due much later, of which a look finds none."""
+
 BACKLOG_SECONDS = 0.1
 """How long claims come back full before this is a backlog."""
 
@@ -124,6 +129,8 @@ class Quiet:
         self._next_try = now
         self._next_ask = now
         self._keeps_from = -inf
+        self._kept_until = -inf
+        self._keeping = FOUND_SECONDS
         # The transactions waited for, once they were read; when the waiting began, and when they are read next.
         self._writers: set[str] | None = None
         self._waits_since = now
@@ -167,9 +174,10 @@ class Quiet:
         if now - self._next_pressure > 2.0 * LONGEST_PRESSURE_SECONDS:
             self._pressure_pause = PRESSURE_SECONDS / 2.0
         self._pressure_pause = min(2.0 * self._pressure_pause, LONGEST_PRESSURE_SECONDS)
-        self._next_pressure = now + self._pressure_pause
         if waiting >= PRESSING:
             self._pressed_at = now
+            self._pressure_pause = PRESSURE_SECONDS
+        self._next_pressure = now + self._pressure_pause
 
     def asked(self, now: float) -> None:
         """Note that somebody asks whoever keeps this queue to give way: one question a second is enough for all."""
@@ -279,6 +287,11 @@ class Quiet:
     # How it is decided.
 
     def _become(self, state: State, now: float) -> None:
+        if self.state is State.KEEPER:
+            self._kept_until = now
+        elif state is State.KEEPER:
+            again = now - self._kept_until < AGAIN_SECONDS
+            self._keeping = min(2.0 * self._keeping, LONGEST_KEEPING_SECONDS) if again else FOUND_SECONDS
         self.state = state
         self._since = self._next_try = now
         self._interval = LOOK_SECONDS
@@ -292,7 +305,7 @@ class Quiet:
 
     def _dry(self, now: float) -> bool:
         return (
-            now - self._since >= FOUND_SECONDS
+            now - self._since >= (self._keeping if self.state is State.KEEPER else FOUND_SECONDS)
             and self._full_since is None
             and not self._held_up(now)
             and not _often(self._found, now - FOUND_SECONDS)

@@ -1,7 +1,7 @@
 """Many connections that each commit jobs one by one: what does notifying cost them?
 
 Three statements take turns: the library's own, one that never notifies, and one that always does. Beside the writers
-a worker drains a backlog of the same queue, or one is idle: it listens, but serves another queue.
+a worker drains a backlog of the same queue, or it was idle before they began, and does what they put in.
 """
 
 from functools import partial
@@ -15,8 +15,7 @@ VARIANTS = {"library": "the library", "without": "no notification", "always": "a
 def writers(lab: Lab, contender: Contender, *, busy: bool) -> Figures:
     found: Figures = {}
     for variant in VARIANTS:
-        queues = ["bench"] if busy else ["elsewhere"]
-        with lab.stage(contender, queues=queues) as stage:
+        with lab.stage(contender) as stage:
             writing = [stage.producer, stage.another()]
             if busy:
                 # More than is drained meanwhile.

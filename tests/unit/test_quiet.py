@@ -128,6 +128,24 @@ def test_while_it_keeps_it_looks_every_few_milliseconds_until_it_is_dry() -> Non
     assert at.reads("1/1")
 
 
+def test_writers_of_jobs_for_later_have_it_keep_for_longer_each_time() -> None:
+    at = idle()
+    kept: list[float] = []
+    for _ in range(8):
+        at.pressed().tries(State.KEEPER)
+        began = at.now
+        while at.wishes() is None:
+            at.looks_for(0.01)
+        kept.append(at.now - began)
+        at.tries(State.IDLE).after(0.5)
+    assert kept == sorted(kept)
+    assert kept[0] < 0.3
+    assert 7.9 < kept[-1] < 8.1
+    # After a while it is as before.
+    at.after(10).pressed().tries(State.KEEPER).looks_for(0.3)
+    assert at.wishes() is State.IDLE
+
+
 def test_refused_it_looks_ever_less_often_at_least_once_a_second() -> None:
     at = idle().pressed().tries(State.KEEPER, got=False)
     pauses: list[float] = []
