@@ -16,7 +16,8 @@
 """What is physically there: the barest statements on asyncq's own table, without a queue around them.
 
 A worker is one connection that claims a batch and deletes it, in two statements (default) or together with the claim of
-the next batch in one (tuned). Nothing is decoded, no handler is called, no lease is kept.
+the next batch in one (tuned). It reads on from the last batch, so that it does not walk what it has deleted. Nothing is
+decoded, no handler is called, no lease is kept.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ CLAIM = """
 with next as materialized (
     select ctid from bench_raw.jobs
     where state = 'available' and queue = 'bench' and priority = 0 and run_at <= now()
+        and run_at >= %(mark)s::text::timestamptz
     order by priority desc, run_at, id limit %(batch)s for update skip locked
 ),
 claimed as (
@@ -43,12 +45,12 @@ claimed as (
 select * from claimed
 """
 
-RETIRE = "delete from bench_raw.jobs where id = any(%(ids)s::bigint[]) and lease_token = 1"
+RETIRE = "delete from bench_raw.jobs where id = any(%(ids)s::text::bigint[]) and lease_token = 1"
 
 RETIRE_AND_CLAIM = CLAIM.replace(
     "with next",
     """with retired as (
-    delete from bench_raw.jobs j using unnest(%(ids)s::bigint[]) d (id) where j.id = d.id and j.lease_token = 1
+    delete from bench_raw.jobs j using unnest(%(ids)s::text::bigint[]) d (id) where j.id = d.id and j.lease_token = 1
 ),
 next""",
     1,
@@ -66,6 +68,7 @@ class Raw:
         self._dsn = dsn
         self._settings = settings
         self._pause = 0.002
+        self._mark = "-infinity"
         self._conn: psycopg.AsyncConnection[Any] | None = None
 
     async def prepare(self) -> None:
@@ -109,17 +112,21 @@ class Raw:
     async def _in_one(self, cursor: psycopg.AsyncCursor[Any], stop: asyncio.Event) -> None:
         ids: list[int] = []
         while not stop.is_set():
-            await cursor.execute(RETIRE_AND_CLAIM, {"batch": self._settings["batch"], "ids": ids})
+            done = "{" + ",".join(map(str, ids)) + "}"
+            await cursor.execute(RETIRE_AND_CLAIM, {"batch": self._settings["batch"], "mark": self._mark, "ids": done})
             ids = await self._taken(cursor, idle=not ids)
 
     async def _in_two(self, cursor: psycopg.AsyncCursor[Any], stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await cursor.execute(CLAIM, {"batch": self._settings["batch"]})
+            await cursor.execute(CLAIM, {"batch": self._settings["batch"], "mark": self._mark})
             if ids := await self._taken(cursor, idle=True):
-                await cursor.execute(RETIRE, {"ids": ids})
+                await cursor.execute(RETIRE, {"ids": "{" + ",".join(map(str, ids)) + "}"})
 
     async def _taken(self, cursor: psycopg.AsyncCursor[Any], *, idle: bool) -> list[int]:
-        ids = [row[0] for row in await cursor.fetchall()]
+        rows = await cursor.fetchall()
+        ids = [row[0] for row in rows]
+        if rows:
+            self._mark = max(row[5] for row in rows).isoformat()
         handled.count(len(ids))
         if idle and not ids:
             await asyncio.sleep(self._pause)
