@@ -5,6 +5,7 @@ schema in use; nothing else is ever put into SQL text. Schema names are checked 
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -47,7 +48,17 @@ def in_schema(text: str, schema: str) -> LiteralString:
 
 @cache
 def load(name: str, schema: str) -> LiteralString:
-    """Read one statement, such as `jobs/claim`, without its comments."""
-    text = (sql_folder() / "queries" / f"{name}.sql").read_text(encoding="utf-8")
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
-    return in_schema("\n".join(lines), schema)
+    """Read one statement, such as `jobs/claim`, without its comments.
+
+    A line `-- include retired` stands for the text of `sql/parts/retired.sql`; a comma behind it follows that text.
+    """
+    return in_schema("\n".join(_lines(sql_folder() / "queries" / f"{name}.sql")), schema)
+
+
+def _lines(file: Traversable) -> Iterator[str]:
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if included := re.fullmatch(r"-- include (\w+)(,?)", line):
+            yield from _lines(sql_folder() / "parts" / f"{included[1]}.sql")
+            yield included[2]
+        elif not line.lstrip().startswith("--"):
+            yield line

@@ -1,6 +1,7 @@
 """The statements under `sql/`: found, read, put into one schema, and written as the project wants them."""
 
 import inspect
+import itertools
 import re
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -57,11 +58,12 @@ def test_a_statement_lists_its_columns(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_statement_says_what_it_is_for(name: str) -> None:
-    header = text_of(name).split("\nwith ")[0].split("\nselect")[0].split("\ninsert")[0]
+    lines = text_of(name).splitlines()
+    header = "\n".join(itertools.takewhile(lambda line: line.startswith("--"), lines))
     assert header.startswith("-- ")
     for word in ("-- Params:", "-- Returns:"):
         assert word in header
-    named = set(re.findall(r"%\((\w+)\)s", text_of(name)))
+    named = set(re.findall(r"%\((\w+)\)s", load(name, "asyncq")))
     if "as defer" not in header:
         for param in named:
             assert re.search(rf"\b{param}\b", header), f"{param} is not described"
@@ -149,8 +151,11 @@ def test_the_script_leaves_out_what_is_there() -> None:
     assert "asyncq." not in script(schema="other").replace("-- ", "")
 
 
-def test_a_look_takes_jobs_just_as_a_claim_does() -> None:
-    """What only the look does comes behind; all before that is the same."""
-    claim, look = ("".join(load(name, "asyncq").split()) for name in ("jobs/claim", "jobs/look"))
-    look = look.replace(",%(asked_later)s::text::boolean[]", "").replace("slots,asked_later,place", "slots,place")
-    assert claim.startswith(look[: look.index(",openedas(")])
+def test_each_part_serves_several_statements_and_says_what_it_is_for() -> None:
+    parts = {
+        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8") for file in (sql_folder() / "parts").iterdir()
+    }
+    used = re.findall(r"^-- include (\w+),?$", "\n".join(map(text_of, NAMES)), re.MULTILINE)
+    assert set(used) == set(parts)
+    assert min(map(used.count, parts)) > 1
+    assert all(text.startswith("-- ") for text in parts.values())

@@ -7,20 +7,8 @@
 -- Index:   primary key. The state is not asked for: it would invite the planner to walk the whole running index.
 -- Races:   after a heartbeat between snapshot and lock the row is locked in its new version, whose ctid this snapshot
 --          cannot see: it is reported busy, and written by the next try.
-with given as (
-    select * from unnest(%(ids)s::text::bigint[], %(tokens)s::text::bigint[]) as given (id, token)
-),
-held as materialized (
-    select j.ctid
-    from given
-    join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
-    for update of j skip locked
-),
-retired as (
-    delete from asyncq.jobs j
-    where j.ctid = any(array(select held.ctid from held))
-    returning j.id, j.lease_token
-)
+with
+-- include retired
 select
     given.id, given.token,
     -- Not "exists", which may be answered from a hash of the whole table.

@@ -10,13 +10,8 @@
 -- Note:    a job's run_at is taken from the clock under its transaction's lock on the table, so whoever can commit one
 --          from before this statement holds that lock now. A transaction that was prepared has changed its name: while
 --          there is one that holds the lock, nothing awaited counts as over.
-with writer as materialized (
-    select l.virtualtransaction as name
-    from pg_locks l
-    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
-        and l.relation = 'asyncq.jobs'::regclass
-        and l.database = (select d.oid from pg_database d where d.datname = current_database())
-)
+with
+-- include writers
 select
     null::bigint as place, now() as looked_at,
     array(select writer.name from writer) as writers,

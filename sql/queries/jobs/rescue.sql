@@ -10,13 +10,8 @@
 -- Index:   jobs_running, from `since` on: behind it are entries of finished runs that an old snapshot may still need
 -- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
 --          again under the lock, so what was finished or extended stays as it is.
-with writer as materialized (
-    select l.virtualtransaction as name
-    from pg_locks l
-    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
-        and l.relation = 'asyncq.jobs'::regclass and l.pid is distinct from pg_backend_pid()
-        and l.database = (select d.oid from pg_database d where d.datname = current_database())
-),
+with
+-- include writers,
 turn as materialized (
     -- Not when this statement itself was held up, by a lock on the table or a server that stood still: so were the
     -- heartbeats of workers that live, and they go first.

@@ -4,8 +4,6 @@
 -- Returns: one row: their names, as pg_locks has them. A prepared transaction keeps its name; one that came through a
 --          restart of the server has a name that starts with -1.
 -- Locks:   none
-select coalesce(array_agg(distinct l.virtualtransaction), '{}')
-from pg_locks l
-where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
-    and l.relation = 'asyncq.jobs'::regclass
-    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+with
+-- include writers
+select coalesce(array_agg(distinct writer.name), '{}') from writer
