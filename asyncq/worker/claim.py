@@ -12,16 +12,12 @@ A claim asks for no more jobs than slots are free: what is claimed starts at onc
 what was running. Of many free slots it asks for half, and the server works on the next claim while these begin to run.
 What was finished meanwhile goes along with the claim, to be retired in the same statement.
 
-In a fleet each notification reaches every worker. One that looked in vain waits a little before it follows the next,
-longer each time, and one that found work waits less, or not at all: so of many idle workers a few take what trickles
-in, and the others come in when these are busy.
-
-A queue may also have to be looked at without any notification: how often, and when, is decided in
-`asyncq.worker.quiet`, which is told what claims found.
+A notification reaches every worker of the queue: whether it is followed at once says `asyncq.worker.hesitation`. A
+queue may also have to be looked at without any: how often, and when, is decided in `asyncq.worker.quiet`, which is told
+what claims found.
 """
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -37,6 +33,7 @@ from asyncq.outcome import Released, change
 from asyncq.task import Task
 from asyncq.worker.execute import Executor
 from asyncq.worker.finish import Finisher
+from asyncq.worker.hesitation import Hesitation
 from asyncq.worker.lanes import Lanes, Look
 from asyncq.worker.quiet import Quiet, State
 from asyncq.worker.trouble import Trouble
@@ -61,16 +58,6 @@ SOONEST_BACK_SECONDS = 0.02
 
 LONGEST_PAUSE_SECONDS = 1.0
 """Between two looks at a queue that was notified, however long they take."""
-
-FIRST_HESITATION_SECONDS = 0.004
-LONGEST_HESITATION_SECONDS = 0.9
-"""How long an idle worker that looked in vain, and in vain again, waits before it follows a notification."""
-
-HEAPED = 3
-"""So many jobs found at once show that nobody else follows the notifications."""
-
-EXCUSED_SECONDS = 0.01
-"""A look in vain so soon after one that found work is no reason to wait: the first look found what both were about."""
 
 
 class Claimer:
@@ -141,8 +128,7 @@ class Claimer:
         self._next_poll = -inf
         self._next_look = -inf
         self._next_back = -inf
-        self._hesitation = 0.0
-        self._found_at = -inf
+        self._hesitation = Hesitation()
         # Queues that are to be looked at because of a notification, or because a job fell due.
         self._told: set[str] = set()
         # Tokens of claims whose answer never came.
@@ -266,11 +252,11 @@ class Claimer:
 
     def _notice(self, queue: str) -> None:
         """Follow what every worker of the queue may have heard: at once, or, after looks in vain, in a moment."""
-        if self._hesitation == 0.0:
+        if self._hesitation.seconds == 0.0:
             self._told.add(queue)
             self._look_at([queue], Look.BACK)
         elif queue not in self._follow:
-            self._follow[queue] = anyio.current_time() + jittered(self._hesitation)
+            self._follow[queue] = anyio.current_time() + jittered(self._hesitation.seconds)
 
     async def _claim(self, free: int, *, look: bool) -> bool:
         queues = {
@@ -331,11 +317,10 @@ class Claimer:
         sooner = False
         told = self._told & looks.keys()
         self._told -= told
-        found = Counter(row.queue for row in claim.rows)
         for queue, *_ in asked:
             full = queue in noted.full
             quiet = self._quiet[queue]
-            quiet.claimed(now, found[queue], full=full, looked=queue in looks)
+            quiet.claimed(now, noted.counts[queue], full=full, looked=queue in looks)
             if full:
                 if quiet.state is State.IDLE:
                     self._quiet_changed()
@@ -357,12 +342,9 @@ class Claimer:
             # A lane that was not known has work now.
             self._next_look = now
         if claim.rows:
-            self._found_at = now
-            # A single job is what others would have taken a moment later.
-            alone = len(claim.rows) < HEAPED and not noted.full and self._hesitation > FIRST_HESITATION_SECONDS
-            self._hesitation = self._hesitation / 2.0 if alone else 0.0
-        elif told and not noted.opened and not sooner and now - self._found_at > EXCUSED_SECONDS:
-            self._hesitation = min(max(2.0 * self._hesitation, FIRST_HESITATION_SECONDS), LONGEST_HESITATION_SECONDS)
+            self._hesitation.found(len(claim.rows), now, full=bool(noted.full))
+        elif told and not noted.opened and not sooner:
+            self._hesitation.in_vain(now)
 
 
 def share(free: int, weights: Mapping[str, int], credit: dict[str, float]) -> dict[str, int]:

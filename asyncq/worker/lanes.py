@@ -65,10 +65,12 @@ class Noted(NamedTuple):
     """What a claim says about the queues it asked.
 
     Args:
+        counts: how many jobs each gave.
         full: those that may have more that is due where it was read.
         opened: those of which lanes came to light that have to be looked at.
     """
 
+    counts: dict[str, int]
     full: set[str]
     opened: set[str]
 
@@ -134,7 +136,7 @@ class Lanes:
         for each in asked:
             if (HIGHEST, LOWEST) in each.gaps:
                 self._forget_some(each.queue, {priority for queue, priority, _ in claim.opened if queue == each.queue})
-        return Noted(full, opened)
+        return Noted(counts, full, opened)
 
     def _open(self, queue: str, priority: int, first: Position) -> bool:
         """Note a lane that has rows; says whether it is new, or has to be read from further back than was known."""

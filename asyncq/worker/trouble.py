@@ -41,7 +41,8 @@ class Trouble:
         Raises:
             BaseException: the failure itself, when trying again is of no use.
         """
-        if not isinstance(error, (psycopg.Error, OSError, TimeoutError)):
+        # A file that is missing is a statement's: the installation is broken, which no waiting mends.
+        if isinstance(error, FileNotFoundError) or not isinstance(error, (psycopg.Error, OSError, TimeoutError)):
             raise error
         if _permanent(error):
             if self._permanent_since is None:

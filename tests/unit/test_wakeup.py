@@ -113,7 +113,9 @@ def test_the_minute_starts_again_when_something_else_happens(between: str) -> No
         trouble.met(PERMANENT[0], 120.0)
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), AssertionError(), KeyError("x"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("a bug"), AssertionError(), KeyError("x"), FileNotFoundError("a statement's")]
+)
 def test_what_is_no_trouble_of_the_database_is_raised_at_once(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         Trouble("testing").met(error, 0.0)
