@@ -88,7 +88,7 @@ class Postgres:
 
     def _configure(self, *statements: str) -> None:
         for statement in statements:
-            self._admin.execute(sql.SQL(statement))  # type: ignore[arg-type]
+            self._admin.execute(sql.SQL(statement))  # type: ignore[arg-type]  # the benchmarks' own text
         self._admin.execute("select pg_reload_conf()")
         time.sleep(0.5)  # each backend reads it before its next statement
 
@@ -102,7 +102,7 @@ class Postgres:
         return int(row[0])
 
     def _ask(self, question: str | sql.Composed) -> str:
-        row = self._admin.execute(question).fetchone()  # type: ignore[arg-type]
+        row = self._admin.execute(question).fetchone()  # type: ignore[arg-type]  # the same
         assert row is not None
         return str(row[0])
 

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 
+from benchmarks.servers import binaries
 from tests.processes import WorkerProcess
-from tests.servers import DEFAULT_MAJOR, Postgres, Servers, binaries
+from tests.servers import DEFAULT_MAJOR, Postgres, Servers
 from tests.truth import TruthLog
 
 NO_SKIP = os.environ.get("ASYNCQ_TEST_NO_SKIP") == "1"

@@ -7,7 +7,6 @@ once per server; every test gets a copy of it, which is dropped afterwards, whoe
 
 import asyncio
 import itertools
-import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +20,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from asyncq import embedded
 from asyncq.db.migrate import migrate
+from benchmarks.servers import binaries
 
-__all__ = ["DEFAULT_MAJOR", "Postgres", "Servers", "binaries", "majors", "with_options"]
+__all__ = ["DEFAULT_MAJOR", "Postgres", "Servers", "majors", "with_options"]
 
 DEFAULT_MAJOR = 18
 
@@ -50,16 +50,6 @@ def scratch() -> Path | None:
     except OSError:
         return None
     return MEMORY if free > 4 * 1024**3 else None
-
-
-def binaries() -> dict[int, Path]:
-    """Find the `bin` directories of all the majors that this machine has."""
-    found = {int(path.parent.name): path for path in Path("/usr/lib/postgresql").glob("[0-9]*/bin")}
-    found |= embedded.installed()
-    for name, value in os.environ.items():
-        if match := re.fullmatch(r"ASYNCQ_PG_BIN_(\d+)", name):
-            found[int(match[1])] = Path(value)
-    return {major: path for major, path in sorted(found.items()) if (path / "initdb").exists()}
 
 
 def majors(*wanted: int) -> pytest.MarkDecorator:

@@ -13,19 +13,9 @@ from asyncq.job import Lease
 from asyncq.outcome import Cancelled, Completed, Discarded, Outcome, Released, Retried
 from tests.servers import majors
 from tests.sql.rows import claim, finish, job, notifications, running, value
+from tests.sql.shop import draw, send
 
 Connection = psycopg.AsyncConnection
-
-emails, reports = Queue("emails"), Queue("reports")
-
-
-@emails.task
-async def send(text: str = "") -> None: ...
-
-
-@reports.task
-async def draw(number: int) -> None: ...
-
 
 EXPIRED = sql.SQL("now() - interval '1 second'")
 

@@ -17,18 +17,9 @@ from asyncq.db.migrate import migrate
 from tests.eventually import eventually
 from tests.servers import Postgres, majors
 from tests.sql.rows import notifications
+from tests.sql.shop import draw, send
 
 Connection = psycopg.AsyncConnection
-
-emails, reports = Queue("emails"), Queue("reports")
-
-
-@emails.task
-async def send(text: str = "") -> None: ...
-
-
-@reports.task
-async def draw(number: int) -> None: ...
 
 
 @pytest.fixture

@@ -5,9 +5,20 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from asyncq import ExitCode, Queue, Worker, WorkerOptions
+from asyncq import ExitCode, Queue, Task, Worker, WorkerOptions
 
-__all__ = ["Inside", "running_worker"]
+__all__ = ["Inside", "recording", "running_worker"]
+
+
+def recording(queue: Queue) -> tuple[Task[[int], None], list[int]]:
+    """Give a queue a task, and the numbers with which it ran."""
+    ran: list[int] = []
+
+    @queue.task(name="task")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    return task, ran
 
 
 class Inside:

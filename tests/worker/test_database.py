@@ -20,7 +20,7 @@ from asyncq.worker import trouble
 from tests.blackhole import BlackHole
 from tests.eventually import eventually
 from tests.servers import Postgres
-from tests.worker.inside import running_worker
+from tests.worker.inside import recording, running_worker
 
 
 async def one(conn: psycopg.AsyncConnection, statement: str) -> Any:
@@ -143,11 +143,7 @@ async def test_five_thousand_jobs_on_a_serializable_database_are_done_once(
     name = await one(conn, "select current_database()")
     await conn.execute(f"alter database {name} set default_transaction_isolation = 'serializable'".encode())
     queue = Queue(max_attempts=1)
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     await task.defer_many(conn, [task.args(number) for number in range(5000)])
     options = WorkerOptions(concurrency=16)
@@ -273,11 +269,7 @@ async def test_a_migration_that_changes_a_column_does_not_stop_a_worker(
     dsn: str, conn: psycopg.AsyncConnection
 ) -> None:
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn):
         await task.defer(conn, 1)
@@ -324,11 +316,7 @@ async def test_one_row_that_the_database_refuses_holds_nothing_up(
     dsn: str, conn: psycopg.AsyncConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     await conn.execute(
         """create function refuse() returns trigger language plpgsql as $$
@@ -412,11 +400,7 @@ async def test_a_server_that_falls_silent_behind_a_proxy_is_left_for_a_new_conne
     monkeypatch.setattr(listen, "PROBE_SECONDS", 1.0)
     monkeypatch.setattr(listen, "ANSWER_SECONDS", 1.0)
     queue = Queue(lease=timedelta(seconds=10))
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with BlackHole(dsn) as proxy, running_worker(queue, proxy.dsn, WorkerOptions(poll=timedelta(seconds=1))):
         await task.defer(conn, 1)
@@ -458,11 +442,7 @@ async def test_a_claim_whose_answer_is_lost_costs_no_attempt(
 
 async def test_attempts_at_the_end_of_their_range_stop_nobody(dsn: str, conn: psycopg.AsyncConnection) -> None:
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     await task.defer_many(conn, [task.args(number) for number in range(5)])
     await conn.execute("update asyncq.jobs set attempts = 2147483647, max_attempts = 2147483647 where id = 1")

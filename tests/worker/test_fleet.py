@@ -14,7 +14,7 @@ from asyncq import Queue, WorkerOptions
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from tests.eventually import eventually
-from tests.worker.inside import running_worker
+from tests.worker.inside import recording, running_worker
 
 WORKERS = 8
 RARE = timedelta(minutes=10)
@@ -40,11 +40,7 @@ async def test_a_trickle_of_jobs_makes_few_claims_in_vain(
     dsn: str, conn: psycopg.AsyncConnection, claims: Counter[str]
 ) -> None:
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with AsyncExitStack() as workers:
         for _ in range(WORKERS):
@@ -109,11 +105,7 @@ async def test_a_dense_stream_takes_less_than_a_statement_a_job(
 
     monkeypatch.setattr(Session, "fetch", counting)
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
 

@@ -10,7 +10,7 @@ import pytest
 from asyncq import Queue, WorkerOptions
 from tests.eventually import eventually
 from tests.servers import majors
-from tests.worker.inside import running_worker
+from tests.worker.inside import recording, running_worker
 
 NEVER = WorkerOptions(poll=timedelta(minutes=10))
 """No poll comes to the rescue."""
@@ -25,21 +25,17 @@ def queue() -> Queue:
 async def test_what_commits_late_starts_within_a_second_behind_a_stream_of_others(
     dsn: str, conn: psycopg.AsyncConnection, tx_conn: psycopg.AsyncConnection, queue: Queue
 ) -> None:
-    ran: list[int] = []
-
-    @queue.task(name="record")
-    async def record(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, NEVER):
-        await record.defer(tx_conn, -1)
-        await record.options(priority=5).defer(tx_conn, -2)
-        await record.options(priority=-5).defer_many(tx_conn, [record.args(number) for number in range(-40, -10)])
+        await task.defer(tx_conn, -1)
+        await task.options(priority=5).defer(tx_conn, -2)
+        await task.options(priority=-5).defer_many(tx_conn, [task.args(number) for number in range(-40, -10)])
         # Long enough for the positions to move past what is not committed yet.
         until = perf_counter() + 3.0
         stream = 0
         while perf_counter() < until:
-            await record.defer_many(conn, [record.args(stream + number) for number in range(50)])
+            await task.defer_many(conn, [task.args(stream + number) for number in range(50)])
             stream += 50
             await anyio.sleep(0.02)
         assert not any(number < 0 for number in ran)
@@ -51,14 +47,10 @@ async def test_what_commits_late_starts_within_a_second_behind_a_stream_of_other
 
 
 async def test_a_job_put_into_the_past_starts_at_once(dsn: str, conn: psycopg.AsyncConnection, queue: Queue) -> None:
-    ran: list[int] = []
-
-    @queue.task(name="record")
-    async def record(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, NEVER):
-        await record.defer_many(conn, [record.args(number) for number in range(100)])
+        await task.defer_many(conn, [task.args(number) for number in range(100)])
         await eventually(lambda: len(ran) == 100, describe="they ran")
         # The safe positions follow within a few rounds.
         await anyio.sleep(2.5)
@@ -66,10 +58,10 @@ async def test_a_job_put_into_the_past_starts_at_once(dsn: str, conn: psycopg.As
         assert row is not None
         yesterday: datetime = row[0]
         asked = perf_counter()
-        await record.options(run_at=yesterday).defer(conn, 1_000)
-        await record.options(run_at=yesterday, priority=3).defer_many(conn, [record.args(1_001)])
+        await task.options(run_at=yesterday).defer(conn, 1_000)
+        await task.options(run_at=yesterday, priority=3).defer_many(conn, [task.args(1_001)])
         await conn.execute(
-            "select asyncq.defer('record', '{\"number\": 1002}', queue => 'lanes', run_at => now() - interval '1 hour')"
+            "select asyncq.defer('task', '{\"number\": 1002}', queue => 'lanes', run_at => now() - interval '1 hour')"
         )
         await eventually(lambda: len(ran) == 103, describe="those of yesterday ran")
         assert perf_counter() - asked < 1.0
@@ -79,21 +71,17 @@ async def test_a_job_put_into_the_past_starts_at_once(dsn: str, conn: psycopg.As
 async def test_a_row_put_in_by_hand_with_an_old_time_starts_at_the_poll(
     dsn: str, conn: psycopg.AsyncConnection, queue: Queue
 ) -> None:
-    ran: list[int] = []
-
-    @queue.task(name="record")
-    async def record(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, WorkerOptions(poll=timedelta(seconds=1))):
-        await record.defer_many(conn, [record.args(number) for number in range(100)])
+        await task.defer_many(conn, [task.args(number) for number in range(100)])
         await eventually(lambda: len(ran) == 100, describe="they ran")
         await anyio.sleep(2.5)
         await conn.execute(
             "insert into asyncq.jobs (queue, task, args, run_at, priority) values"
-            " ('lanes', 'record', '{\"number\": 1000}', now() - interval '1 year', 0),"
-            " ('lanes', 'record', '{\"number\": 1001}', '-infinity', 0),"
-            " ('lanes', 'record', '{\"number\": 1002}', now() - interval '1 year', -7)"
+            " ('lanes', 'task', '{\"number\": 1000}', now() - interval '1 year', 0),"
+            " ('lanes', 'task', '{\"number\": 1001}', '-infinity', 0),"
+            " ('lanes', 'task', '{\"number\": 1002}', now() - interval '1 year', -7)"
         )
         await eventually(lambda: len(ran) == 103, 4, describe="the old ones ran")
 
@@ -101,24 +89,20 @@ async def test_a_row_put_in_by_hand_with_an_old_time_starts_at_the_poll(
 async def test_jobs_of_unknown_tasks_at_the_head_are_walked_once(
     dsn: str, conn: psycopg.AsyncConnection, queue: Queue
 ) -> None:
-    ran: list[int] = []
-
-    @queue.task(name="record")
-    async def record(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     await conn.execute(
         "insert into asyncq.jobs (queue, task, run_at, priority) select 'lanes', 'unknown', '2024-01-01', n % 2"
         " from generate_series(1, 50000) n"
     )
     async with running_worker(queue, dsn, NEVER):
-        await record.defer_many(conn, [record.args(number) for number in range(2_000)])
+        await task.defer_many(conn, [task.args(number) for number in range(2_000)])
         await eventually(lambda: len(ran) == 2_000, 20, describe="those it knows ran")
         await anyio.sleep(2.5)
         waits: list[float] = []
         for number in range(20):
             asked = perf_counter()
-            await record.defer(conn, 10_000 + number)
+            await task.defer(conn, 10_000 + number)
             await eventually(lambda wanted=2_001 + number: len(ran) == wanted, describe="it ran")
             waits.append(perf_counter() - asked)
         assert sorted(waits)[10] < 0.02

@@ -19,7 +19,7 @@ from tests.servers import majors
 from tests.sql.rows import notifications
 from tests.truth import TruthLog
 from tests.worker import app
-from tests.worker.inside import running_worker
+from tests.worker.inside import recording, running_worker
 
 Connection = psycopg.AsyncConnection
 
@@ -89,11 +89,7 @@ async def test_a_steady_stream_of_writers_that_hold_each_other_up_is_silent_too(
     # One writer waits for nobody, so this has to do for many.
     monkeypatch.setattr(quiet, "PRESSING", 0)
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
         for number in range(400):
@@ -221,11 +217,7 @@ async def test_one_writer_is_followed_and_no_worker_looks_by_itself(
     dsn: str, conn: Connection, listening: Connection
 ) -> None:
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
         await becomes(conn, IDLE)
@@ -242,11 +234,7 @@ async def test_two_workers_of_a_stream_end_up_asleep(
 ) -> None:
     monkeypatch.setattr(quiet, "PRESSING", 0)
     queue = Queue()
-    ran: list[int] = []
-
-    @queue.task(name="task")
-    async def task(number: int) -> None:
-        ran.append(number)
+    task, ran = recording(queue)
 
     options = WorkerOptions(poll=RARE)
     async with running_worker(queue, dsn, options), running_worker(queue, dsn, options):
