@@ -6,6 +6,7 @@ user's transaction.
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import psycopg
@@ -124,7 +125,7 @@ async def claim(
             "gap_tops": numbers([top for _, (top, _) in gaps]),
             "gap_bottoms": numbers([bottom for _, (_, bottom) in gaps]),
             "free": free,
-            "tasks": texts(tasks),
+            "tasks": _names(tuple(tasks)),
             "here": numbers(here),
             "worker": worker,
             "token": token,
@@ -147,6 +148,10 @@ async def claim(
 
 _TAKEN, _UNWRITTEN, _OPENED, _LATER = 2, 3, 4, 5
 """The kinds of rows that `claim.sql` gives."""
+
+
+_names = lru_cache(maxsize=16)(texts)
+"""The same tasks are asked for in each claim."""
 
 
 class Horizon(NamedTuple):
@@ -177,7 +182,7 @@ async def horizon(
             "lane_priorities": numbers([priority for _, priority, _ in lanes]),
             "lane_times": "{" + ",".join([literal(position.run_at) for _, _, position in lanes]) + "}",
             "lane_ids": numbers([position.id for _, _, position in lanes]),
-            "tasks": texts(tasks),
+            "tasks": _names(tuple(tasks)),
         },
     )
     (_, looked_at, writers, over, _, _), *rows = sorted(found, key=lambda row: row[0] or 0)
