@@ -337,7 +337,7 @@ class Claimer:
         if looks:
             pause = max(4.0 * (claim.seconds - QUICK_SECONDS), SPACING_SECONDS)
             self._next_look = now + min(pause, LONGEST_PAUSE_SECONDS)
-            self._next_back = now + min(max(10.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
+            self._next_back = now + min(max(20.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
         if noted.opened:
             # A lane that was not known has work now.
             self._next_look = now

@@ -20,8 +20,8 @@ from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Horizon", "Past"]
 
-ROUND_SECONDS = 0.5
-MARGIN_MICROSECONDS = 1_000_000
+ROUND_SECONDS = 0.25
+MARGIN_MICROSECONDS = 250_000
 """A `run_at` given by a program's own clock, late by less than this, is nothing to be announced."""
 
 ROUNDS = 4

@@ -122,7 +122,7 @@ begin
     -- are left out while workers look by themselves, which one of them says by a lock. It has to be asked for after the
     -- INSERT, and not waited for.
     perform case
-        when defer.run_at < clock_timestamp() - interval '1 second'
+        when defer.run_at < clock_timestamp() - interval '250 ms'
             then pg_notify(btrim('asyncq.', '".'), chr(1) || defer.queue)
         when pg_try_advisory_lock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || defer.queue, 7))
             then case when pg_advisory_unlock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || defer.queue, 7))

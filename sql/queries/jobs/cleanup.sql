@@ -5,10 +5,10 @@
 -- Locks:   the rows, with SKIP LOCKED: a replay under way keeps its rows
 -- Index:   jobs_finished
 with ended as materialized (
-    select old.id
+    select old.ctid
     from unnest(%(queues)s::text[], %(retentions)s::float8[]) as kept (queue, seconds)
     cross join lateral (
-        select j.id
+        select j.ctid
         from asyncq.jobs j
         where j.finished_at is not null and j.queue = kept.queue
             and j.finished_at < now() - make_interval(secs => kept.seconds)
@@ -18,6 +18,6 @@ with ended as materialized (
     ) old
 ),
 deleted as (
-    delete from asyncq.jobs j using ended where j.id = ended.id returning j.id
+    delete from asyncq.jobs j where j.ctid = any(array(select ended.ctid from ended)) returning j.id
 )
 select count(*) from deleted

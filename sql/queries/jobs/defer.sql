@@ -21,7 +21,7 @@ select
     least(greatest(job.run_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
     case
         -- One that is put into the past is announced as such, always: workers have read on from there.
-        when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second'
+        when %(run_at)s::timestamptz < clock_timestamp() - interval '250 ms'
             then pg_notify(btrim('asyncq.', '".'), chr(1) || job.queue)
         when pg_try_advisory_lock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || job.queue, 7))
             then case when pg_advisory_unlock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || job.queue, 7))

@@ -25,7 +25,7 @@ select
     array_agg(job.id order by job.id),
     -- As in defer.
     case
-        when %(run_at)s::timestamptz < clock_timestamp() - interval '1 second'
+        when %(run_at)s::timestamptz < clock_timestamp() - interval '250 ms'
             then pg_notify(btrim('asyncq.', '".'), chr(1) || %(queue)s::text)
         when pg_try_advisory_lock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || %(queue)s::text, 7))
             then case when pg_advisory_unlock_shared(hashtextextended(btrim('asyncq.', '".') || '.' || %(queue)s::text, 7))

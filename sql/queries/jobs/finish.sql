@@ -6,9 +6,10 @@
 -- Returns: rows (id, token, busy) of those not written: busy, somebody's open transaction holds the row, try again;
 --          otherwise lost, the run was taken away and its outcome counts for nothing. Rows of nulls are notifications.
 -- Locks:   the rows, with SKIP LOCKED: one held row does not hold up the batch
--- Index:   primary key. The state is not asked for: it would invite the planner to walk the whole running index.
--- Races:   a heartbeat between snapshot and lock leaves a newer version of the row; the join on id follows to it.
---          Written is only what the update returned.
+-- Index:   primary key, as in retired. The state is not asked for: it would invite the planner to walk the whole
+--          running index.
+-- Races:   after a heartbeat between snapshot and lock the row is locked in its new version, whose ctid this snapshot
+--          cannot see: it is reported busy, and written by the next try. Written is only what the update returned.
 with given as (
     select *
     from unnest(
@@ -17,10 +18,11 @@ with given as (
     ) as given (id, token, state, delay, refund, error)
 ),
 held as materialized (
-    select j.id, j.lease_token, given.state, given.delay, given.refund, given.error
+    select held.ctid, given.token, given.state, given.delay, given.refund, given.error
     from given
-    join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
-    for update of j skip locked
+    cross join lateral (
+        select j.ctid from asyncq.jobs j where j.id = given.id and j.lease_token = given.token for update skip locked
+    ) held
 ),
 changed as (
     update asyncq.jobs j
@@ -33,8 +35,8 @@ changed as (
         last_error = coalesce(held.error, j.last_error),
         finished_at = case when held.state <> 'available' then now() end
     from held
-    where j.id = held.id and j.lease_token = held.lease_token
-    returning j.id, held.lease_token, j.queue, held.state, held.delay is null as back
+    where j.ctid = held.ctid
+    returning j.id, held.token as lease_token, j.queue, held.state, held.delay is null as back
 ),
 notified as (
     -- Those that keep their place in the line are announced as such.

@@ -1,24 +1,24 @@
 -- Extend the leases of the jobs that one worker holds.
 --
 -- Params:  ids, tokens (pairwise: the claim under which each is held)
--- Returns: rows (id, token, busy) of those not extended: busy, somebody's open transaction holds the row, try again; otherwise
---          lost, no row has this id and token any more
+-- Returns: rows (id, token, busy) of those not extended: busy, somebody's open transaction holds the row, try again;
+--          otherwise lost, no row has this id and token any more
 -- Locks:   the rows, with SKIP LOCKED
--- Index:   primary key. A heartbeat changes no indexed column, so it stays on its page (HOT).
+-- Index:   primary key, as in retired. A heartbeat changes no indexed column, so it stays on its page (HOT).
 with given as (
     select * from unnest(%(ids)s::text::bigint[], %(tokens)s::text::bigint[]) as given (id, token)
 ),
 held as materialized (
-    select j.id, j.lease_token
+    select held.ctid
     from given
-    join asyncq.jobs j on j.id = given.id and j.lease_token = given.token
-    for update of j skip locked
+    cross join lateral (
+        select j.ctid from asyncq.jobs j where j.id = given.id and j.lease_token = given.token for update skip locked
+    ) held
 ),
 extended as (
     update asyncq.jobs j
     set leased_until = now() + make_interval(secs => j.lease_seconds)
-    from held
-    where j.id = held.id and j.lease_token = held.lease_token
+    where j.ctid = any(array(select held.ctid from held))
     returning j.id, j.lease_token
 )
 select

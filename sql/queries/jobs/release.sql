@@ -6,7 +6,7 @@
 -- Index:   jobs_running. Only run after a connection was lost in mid-claim.
 -- Races:   a claim that the server is still at is not seen; it is given back by the next call, or rescued.
 with doubtful as materialized (
-    select j.id
+    select j.ctid
     from asyncq.jobs j
     where j.state = 'running' and j.lease_token = any(%(tokens)s::bigint[])
     for update skip locked
@@ -18,8 +18,7 @@ released as (
         locked_by = null,
         leased_until = null,
         lease_token = null
-    from doubtful
-    where j.id = doubtful.id
+    where j.ctid = any(array(select doubtful.ctid from doubtful))
     returning j.queue
 ),
 notified as (

@@ -18,8 +18,7 @@ with chosen as materialized (
 replayed as (
     update asyncq.jobs j
     set state = 'available', attempts = 0, run_at = clock_timestamp(), finished_at = null
-    from chosen
-    where j.id = chosen.id
+    where j.id = any(array(select chosen.id from chosen))
     returning j.id
 ),
 notified as (

@@ -19,7 +19,7 @@ turn as materialized (
         and pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
 ),
 expired as materialized (
-    select j.id, j.locked_by
+    select j.ctid, j.id, j.locked_by
     from asyncq.jobs j
     where (select turn.mine from turn) and j.state = 'running' and j.leased_until < now()
         and j.attempted_at >= %(since)s::text::timestamptz
@@ -38,7 +38,7 @@ rescued as (
             j.attempts, expired.locked_by
         )
     from expired
-    where j.id = expired.id
+    where j.ctid = expired.ctid
     returning j.id, j.queue, j.task, j.state, j.attempts, expired.locked_by
 ),
 notified as (
