@@ -4,9 +4,11 @@ from asyncq.worker.hesitation import Hesitation
 
 
 def vain(times: int) -> tuple[Hesitation, float]:
+    """One after looks in vain half a second apart, and the time of the last."""
     hesitation, now = Hesitation(), 100.0
+    hesitation.in_vain(now)
     for _ in range(times):
-        now += 1.0
+        now += 0.5
         hesitation.in_vain(now)
     return hesitation, now
 
@@ -46,4 +48,18 @@ def test_a_second_look_at_what_the_first_has_found_is_no_reason() -> None:
     hesitation.in_vain(100.005)
     assert hesitation.seconds == 0.0
     hesitation.in_vain(100.02)
+    hesitation.in_vain(100.03)
     assert hesitation.seconds == 0.004
+
+
+def test_looks_in_vain_that_are_rare_are_no_reason_and_end_it() -> None:
+    hesitation = Hesitation()
+    for now in range(100, 140, 2):
+        hesitation.in_vain(float(now))
+        assert hesitation.seconds == 0.0
+
+    hesitation, then = vain(20)
+    for now in range(2, 20, 2):
+        assert hesitation.seconds > 0.0
+        hesitation.in_vain(then + now)
+    assert hesitation.seconds == 0.0
