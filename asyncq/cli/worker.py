@@ -35,7 +35,7 @@ def add(commands: Subparsers) -> None:
         " get the grace period. A second one: stop at once.",
         epilog="exit codes: 0 stopped, 1 an internal loop died or outcomes could not be written, 2 usage or"
         " configuration, 3 schema, 4 server not reachable at the start, 5 forced by a second signal, 6 handlers that"
-        " would not end",
+        " would not end, 7 the event loop was blocked for too long",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -69,6 +69,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help=f"{what} (default: {default.total_seconds():g})",
         )
     parser.add_argument(
+        "--stall-leases",
+        type=int,
+        default=given.stall_leases,
+        metavar="N",
+        help="end the process when a handler has blocked the event loop for so many leases (default: %(default)s)",
+    )
+    parser.add_argument(
         "--strict", action="store_true", help="serve queues strictly in the order of --queue, not by weight"
     )
     parser.add_argument("--burst", action="store_true", help="end when no due job is left")
@@ -91,6 +98,7 @@ def options_of(options: argparse.Namespace) -> WorkerOptions:
         strict=options.strict,
         burst=options.burst,
         durable=options.durable,
+        stall_leases=options.stall_leases,
     )
 
 

@@ -121,6 +121,13 @@ class Executor:
         """The leases to be kept: those of all runs but the ones that lost theirs."""
         return [run.lease for run in self.runs.values() if run.interruption is not Interruption.LOST]
 
+    def named(self, task: asyncio.Task[object]) -> str | None:
+        """Name the job that an asyncio task runs, if it does. Any thread may ask."""
+        for run in list(self.runs.values()):
+            if run.future is task:
+                return str(run)
+        return None
+
     def ending(self) -> list[int]:
         """Jobs whose lease was lost but whose handler has not ended here: they must not start here a second time."""
         return [run.row.id for run in self.runs.values() if run.interruption is Interruption.LOST]

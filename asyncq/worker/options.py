@@ -25,6 +25,7 @@ class ExitCode(IntEnum):
     UNREACHABLE = 4
     FORCED = 5
     STUCK = 6
+    STALLED = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class WorkerOptions:
             last of them, those of about half a second, may be undone by a crash of the server, and by nothing else:
             their jobs run again, also those that were done, and attempts begun in that time are not counted. What was
             deferred is not concerned.
+        stall_leases: for how many leases the event loop may be blocked before the process ends itself with exit code 7,
+            1 to 1,000: of the longest lease held then. Until then the leases are kept.
 
     Raises:
         ConfigurationError: a value is of another type or out of range.
@@ -57,9 +60,11 @@ class WorkerOptions:
     strict: bool = False
     burst: bool = False
     durable: bool = True
+    stall_leases: int = 10
 
     def __post_init__(self) -> None:
         ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)
+        ranges.whole_number("stall_leases", self.stall_leases, (1, 1_000), ConfigurationError)
         for what, value, shortest, longest in (
             ("poll", self.poll, timedelta(seconds=0.1), timedelta(days=1)),
             ("grace", self.grace, timedelta(0), timedelta(days=7)),

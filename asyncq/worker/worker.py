@@ -9,7 +9,10 @@
 The indentation of `_work` is this order. Stopping is done by flags: no loop is cancelled in mid-statement unless it
 hangs. A loop that dies takes the worker down in the same orderly way; there is no half-dead worker.
 
-Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and cleanup, one that listens.
+A thread watches the event loop itself, and keeps the leases while that is blocked.
+
+Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and cleanup, one that listens,
+and, once the event loop was blocked, one for the thread that watches it.
 """
 
 import asyncio
@@ -32,6 +35,7 @@ from asyncq.db import migrate
 from asyncq.db.connection import Address, Session, address_of, connect
 from asyncq.db.listen import Heard
 from asyncq.errors import ConfigurationError
+from asyncq.job import Lease
 from asyncq.queue import Queue
 from asyncq.release import __version__
 from asyncq.worker.claim import Claimer
@@ -48,6 +52,7 @@ from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
 from asyncq.worker.trouble import Trouble, one_line
 from asyncq.worker.wakeup import Wakeup
+from asyncq.worker.watchdog import Watchdog
 
 __all__ = ["Worker"]
 
@@ -119,6 +124,7 @@ class Worker:
             "jobs": address_of(source, f"jobs {self.id}", durable=self.options.durable),
             "leases": address_of(source, f"leases {self.id}", patience=self._lease_patience),
             "listen": address_of(source, f"listen {self.id}"),
+            "watchdog": address_of(source, f"watchdog {self.id}", patience=self._lease_patience),
         }
         self.served = False
         """Whether it got as far as serving its queues."""
@@ -234,9 +240,22 @@ class Worker:
                 lost_ended=lost_ended,
                 broke=self._broke,
             )
-            heartbeat = Heartbeat(
-                leases, self._schema, held=lambda: executor.leases() + finisher.leases(), lost=executor.lose
+
+            def held() -> list[Lease]:
+                return executor.leases() + finisher.leases()
+
+            heartbeat = Heartbeat(leases, self._schema, held=held, lost=executor.lose)
+            watchdog = Watchdog(
+                self._addresses["watchdog"],
+                self._schema,
+                patience=self._lease_patience,
+                shortest_lease=self._shortest_lease,
+                most_leases=options.stall_leases,
+                held=held,
+                named=executor.named,
+                broke=self._broke,
             )
+            closing.push_async_callback(watchdog.end)
             now = anyio.current_time()
             quiet = {name: Quiet(now, options.poll.total_seconds()) for name in self.queues}
             lanes = self._lanes = Lanes()
@@ -245,6 +264,7 @@ class Worker:
             def took(lease_seconds: float) -> None:
                 heartbeat.expect(lease_seconds)
                 horizon.moved()
+                watchdog.expect()
 
             claimer = self._claimer = Claimer(
                 work,
@@ -276,6 +296,7 @@ class Worker:
                 changed=freed,
             )
 
+            watchdog.start()
             async with anyio.create_task_group() as lifelines:
                 for name, run in (
                     ("heartbeat", heartbeat.run),

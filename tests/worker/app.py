@@ -1,9 +1,11 @@
 """The application that the worker processes of these tests run. Its handlers write what they do into the truth log."""
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from datetime import timedelta
 
@@ -67,10 +69,25 @@ async def stubborn() -> None:
 
 @work.task
 async def blocking(seconds: float) -> None:
-    """Holds the whole event loop at its first attempt, as it should not; at later ones it waits as it should."""
+    """Holds the whole event loop, as it should not."""
+    await note("start")
+    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+    await note("end")
+
+
+@work.task
+async def loud() -> None:
+    """Writes more to stderr than a pipe holds."""
+    await note("start")
+    sys.stderr.write("x" * 1_000_000)
+
+
+@work.task
+async def keeping_the_lock(seconds: float) -> None:
+    """Holds the whole interpreter at its first attempt; at later ones it waits as it should."""
     await note("start")
     if current_job().attempts == 1:
-        time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(int(seconds * 1e6)))  # unlike CDLL, it keeps the global lock
     await asyncio.sleep(3600)
 
 

@@ -135,12 +135,12 @@ async def test_the_same_worker_runs_a_job_it_lost_only_once_its_first_run_has_en
     assert len(await truth.rows(deferred.id, "start")) == 1
 
 
-async def test_a_blocked_loop_that_outlives_its_lease_cannot_finish_for_its_successor(
+async def test_a_kept_global_lock_that_outlives_its_lease_cannot_finish_for_its_successor(
     conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
 ) -> None:
     first = start_worker("tests.worker.app")
     await first.wait_ready()
-    deferred = await app.blocking.options(max_attempts=5).defer(conn, 9.0)
+    deferred = await app.keeping_the_lock.options(max_attempts=5).defer(conn, 9.0)
     await eventually(lambda: started(truth, deferred.id), describe="the job starts")
     second = start_worker("tests.worker.app", "--grace", "0")
     await second.wait_ready()
