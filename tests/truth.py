@@ -9,6 +9,7 @@ import asyncio
 import os
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
-__all__ = ["Entry", "TruthLog"]
+__all__ = ["Entry", "TruthLog", "overlaps"]
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS truth (
@@ -102,22 +103,8 @@ class TruthLog:
         return Counter(entry.job_id for entry in await self.rows(event=event))
 
     async def overlaps(self) -> list[tuple[Entry, Entry]]:
-        """Give the pairs of starts of one job of which the second came before the first had ended.
-
-        A run that never wrote "end" (killed, cancelled without a `finally`) overlaps nothing: its process was gone.
-        """
-        found: list[tuple[Entry, Entry]] = []
-        open_runs: dict[tuple[int, int, int], Entry] = {}
-        rows = await self.rows()
-        ended = {_run(entry) for entry in rows if entry.event == "end"}
-        for entry in rows:
-            if entry.event == "start":
-                found.extend((other, entry) for other in open_runs.values() if other.job_id == entry.job_id)
-                if _run(entry) in ended:
-                    open_runs[_run(entry)] = entry
-            elif entry.event == "end":
-                open_runs.pop(_run(entry), None)
-        return found
+        """Give what `overlaps` finds in all lines."""
+        return overlaps(await self.rows())
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -135,6 +122,24 @@ class TruthLog:
                     self._dsn, autocommit=True, application_name="truth"
                 )
             return self._connection
+
+
+def overlaps(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+    """Give the pairs of starts of one job of which the second came before the first had ended.
+
+    A run that never wrote "end" (killed, cancelled without a `finally`) overlaps nothing: its process was gone.
+    """
+    found: list[tuple[Entry, Entry]] = []
+    open_runs: dict[tuple[int, int, int], Entry] = {}
+    ended = {_run(entry) for entry in entries if entry.event == "end"}
+    for entry in entries:
+        if entry.event == "start":
+            found.extend((other, entry) for other in open_runs.values() if other.job_id == entry.job_id)
+            if _run(entry) in ended:
+                open_runs[_run(entry)] = entry
+        elif entry.event == "end":
+            open_runs.pop(_run(entry), None)
+    return found
 
 
 def _run(entry: Entry) -> tuple[int, int, int]:
