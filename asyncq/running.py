@@ -80,6 +80,10 @@ class RunningJob:
         """
         return self._cancel_requested
 
+    def fill(self, args: str) -> None:
+        """Set the arguments that the claim left out; for the worker."""
+        self._row = self._row._replace(args=args)
+
     def request_cancel(self) -> None:
         """Set `cancel_requested`; for the worker."""
         self._cancel_requested = True

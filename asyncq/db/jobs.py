@@ -25,6 +25,7 @@ __all__ = [
     "Horizon",
     "Rescue",
     "Unwritten",
+    "args",
     "claim",
     "cleanup",
     "complete",
@@ -40,7 +41,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class ClaimedRow(NamedTuple):
-    """A claimed job. Its times are numbers, see `asyncq.db.instants`."""
+    """A claimed job. Its times are numbers, see `asyncq.db.instants`; large args are empty, to be read by `args`."""
 
     id: int
     queue: str
@@ -187,6 +188,12 @@ async def horizon(
     )
     (_, looked_at, writers, over, _, _), *rows = sorted(found, key=lambda row: row[0] or 0)
     return Horizon(looked_at, writers, over, [None if row[5] is None else Position(row[4], row[5]) for row in rows])
+
+
+async def args(session: Session, schema: str, lease: Lease, *, most: int) -> tuple[int, str | None] | None:
+    """Give the length in bytes of a job's args and, if not more than `most`, the args; None: the lease is lost."""
+    rows = await session.fetch(load("jobs/args", schema), {"id": lease.id, "token": lease.token, "most": most})
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
 Unwritten = dict[tuple[int, int], bool]

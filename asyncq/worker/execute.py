@@ -17,7 +17,7 @@ import functools
 import inspect
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from typing import Any
 
@@ -86,6 +86,7 @@ class Executor:
     Args:
         tasks: what this worker can run, by name.
         concurrency: how many at once.
+        large_args: reads arguments that a claim left out, None when the lease is lost.
         finish: takes the outcome of a run.
         freed: called when a slot is free again.
         lost_ended: takes the queue of a run that ended after its lease was lost.
@@ -97,6 +98,7 @@ class Executor:
         tasks: Mapping[str, Task[..., Any]],
         concurrency: int,
         *,
+        large_args: Callable[[Lease], Awaitable[str | None]],
         finish: Callable[[Lease, Change], None],
         freed: Callable[[], None],
         lost_ended: Callable[[str], None],
@@ -105,6 +107,7 @@ class Executor:
         self.runs: dict[int, Run] = {}
         self._tasks = tasks
         self.concurrency = concurrency
+        self._large_args = large_args
         self._finish = finish
         self._freed = freed
         self._lost_ended = lost_ended
@@ -204,7 +207,7 @@ class Executor:
             if run.interruption is not None:
                 raise asyncio.CancelledError  # told to end before it began
             try:
-                args, kwargs = run.task.arguments.load(run.row.args)
+                args, kwargs = run.task.arguments.load(run.row.args or await self._read_large(run))
             except InvalidArgsError as refused:
                 # The message names places. What caused it may quote values, and is not for the row.
                 raise refused from None
@@ -230,6 +233,14 @@ class Executor:
         finally:
             # The traceback refers to this frame, and the frame to it: without this, each failure leaves garbage.
             del error
+
+    async def _read_large(self, run: Run) -> str:
+        args = await self._large_args(run.lease)
+        if args is None:
+            self.lose(run.lease)
+            raise asyncio.CancelledError
+        run.job.fill(args)
+        return args
 
     def _end(self, run: Run, error: BaseException | None) -> None:
         if run.timer is not None:

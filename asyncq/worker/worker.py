@@ -45,6 +45,7 @@ from asyncq.worker.finish import Finisher
 from asyncq.worker.heartbeat import Heartbeat, interval
 from asyncq.worker.horizon import Horizon
 from asyncq.worker.lanes import Lanes, Look
+from asyncq.worker.large import LargeArgs
 from asyncq.worker.listen import Listener
 from asyncq.worker.options import ExitCode, WorkerOptions
 from asyncq.worker.quiet import Quiet
@@ -126,6 +127,7 @@ class Worker:
             "listen": address_of(source, f"listen {self.id}"),
             "watchdog": address_of(source, f"watchdog {self.id}", patience=self._lease_patience),
         }
+        self._pool_size = source.max_size if isinstance(source, AsyncConnectionPool) else None
         self.served = False
         """Whether it got as far as serving its queues."""
         self._begun = False
@@ -235,6 +237,7 @@ class Worker:
             executor = Executor(
                 self.tasks,
                 options.concurrency,
+                large_args=LargeArgs(work, self._schema).read,
                 finish=finisher.put,
                 freed=freed,
                 lost_ended=lost_ended,
@@ -373,6 +376,11 @@ class Worker:
             self._status.started()
             if not self.tasks:
                 logger.warning("no task is registered: is the module that defines the tasks among those loaded?")
+            if self._pool_size is not None and self._pool_size < self.options.concurrency:
+                logger.info(
+                    "the pool has %d connections for %d slots: handlers that use it at once wait for each other",
+                    self._pool_size, self.options.concurrency,
+                )  # fmt: skip
             logger.info(
                 "worker ready: %s serves %s with %d slots and %d tasks",
                 self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),

@@ -41,6 +41,8 @@ claimed as (
         attempted_at = clock_timestamp()
     where j.ctid = any(array(select candidate.ctid from candidate))
     returning
-        2::smallint as kind, j.id, j.queue::text as queue, j.task::text as task, j.args::text as args, j.priority,
+        2::smallint as kind, j.id, j.queue::text as queue, j.task::text as task,
+        -- Large ones are read apart: see args.sql.
+        case when pg_column_size(j.args) <= 65536 then j.args::text else '' end as args, j.priority,
         j.attempts, j.max_attempts, j.lease_seconds, j.run_at, j.created_at, null::bigint as token
 )

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
+from psycopg_pool import AsyncConnectionPool
 
 from asyncq import ExitCode, Queue, Task, Worker, WorkerOptions
 
@@ -31,10 +33,10 @@ class Inside:
 
 @asynccontextmanager
 async def running_worker(
-    queues: Iterable[Queue] | Queue, dsn: str, options: WorkerOptions | None = None
+    queues: Iterable[Queue] | Queue, source: str | AsyncConnectionPool[Any], options: WorkerOptions | None = None
 ) -> AsyncGenerator[Inside]:
     """Run a worker around the block: ready at its start, stopped gracefully at its end."""
-    inside = Inside(Worker([queues] if isinstance(queues, Queue) else queues, dsn, options))
+    inside = Inside(Worker([queues] if isinstance(queues, Queue) else queues, source, options))
 
     async def run(*, task_status: anyio.abc.TaskStatus[None]) -> None:
         inside.code = await inside.worker.run(task_status=task_status)

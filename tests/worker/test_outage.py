@@ -1,6 +1,8 @@
 """The database goes away for a while, or a handler breaks its own way to it."""
 
+import logging
 import time
+from collections import Counter
 from datetime import timedelta
 
 import anyio
@@ -157,3 +159,42 @@ async def test_a_handler_that_breaks_its_connection_is_a_failed_attempt_like_any
     assert row is not None
     assert "UniqueViolation" in row["last_error"]
     assert await rows.value(conn, "select count(*) from things") == 0
+
+
+async def test_handlers_that_use_up_their_pool_do_not_keep_the_worker_from_its_own_work(
+    dsn: str, conn: psycopg.AsyncConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each takes a connection of the pool and wants a second one, so that most wait in vain; for several leases."""
+    caplog.set_level(logging.INFO, "asyncq.worker")
+    queue = Queue(lease=timedelta(seconds=1), max_attempts=1)
+    attempts: Counter[int] = Counter()
+
+    async with AsyncConnectionPool(dsn, min_size=4, max_size=4, timeout=3.0) as pool:
+
+        @queue.task(name="greedy")
+        async def greedy(number: int) -> None:
+            attempts[number] += 1
+            async with pool.connection(), pool.connection():
+                pass
+
+        task, ran = recording(queue)
+        async with running_worker(queue, pool, WorkerOptions(concurrency=10)):
+            assert "the pool has 4 connections for 10 slots" in caplog.text
+
+            # All four are taken before anybody gets a second one.
+            async with pool.connection(), pool.connection(), pool.connection(), pool.connection():
+                await greedy.defer_many(conn, [greedy.args(number) for number in range(8)])
+                await eventually(lambda: len(attempts) == 8, describe="all wait for the pool")
+                asked = time.perf_counter()
+                await task.defer(conn, 1)
+                await eventually(lambda: ran == [1], describe="others run meanwhile")
+                assert time.perf_counter() - asked < 1
+
+                async def given_up() -> bool:
+                    return len(await rows.ids(conn, "discarded")) == 8
+
+                await eventually(given_up, 10, describe="their handlers have failed")
+    assert set(attempts.values()) == {1}
+    assert "rescued" not in caplog.text
+    errors = await rows.rows(conn, "select distinct last_error from asyncq.jobs")
+    assert all("PoolTimeout" in error for (error,) in errors)

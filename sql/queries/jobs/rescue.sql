@@ -18,11 +18,19 @@ turn as materialized (
     select clock_timestamp() - now() < interval '1 second'
         and pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
 ),
+-- Read once: what an old snapshot keeps of runs that have ended since is walked along.
+running as materialized (
+    select j.ctid, j.id, j.leased_until, j.attempted_at
+    from asyncq.jobs j
+    where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
+),
 expired as materialized (
     select j.ctid, j.id, j.locked_by
     from asyncq.jobs j
-    where (select turn.mine from turn) and j.state = 'running' and j.leased_until < now()
-        and j.attempted_at >= %(since)s::text::timestamptz
+    where (select turn.mine from turn)
+        and j.ctid = any(array(select running.ctid from running where running.leased_until < now()))
+        -- Only what is running has a lease. Asked for its state, the planner might walk over jobs_running once more.
+        and j.leased_until < now()
     limit %(batch)s::integer
     for update skip locked
 ),
@@ -50,21 +58,14 @@ select
     turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
     (
         -- Also of one that ran out and that somebody's open transaction holds: negative, to be looked at again soon.
-        select extract(epoch from min(least(j.leased_until, '9999-12-29 00:00+00')) - now())::float8
-        from asyncq.jobs j
-        where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
-            and j.id not in (select expired.id from expired)
+        select extract(epoch from min(least(running.leased_until, '9999-12-29 00:00+00')) - now())::float8
+        from running
+        where running.id not in (select expired.id from expired)
     ),
     now(),
     array(select writer.name from writer),
     not exists (select 1 from writer where writer.name = any(%(awaited)s::text::text[]) or writer.name like '-1/%%'),
-    (
-        select j.attempted_at
-        from asyncq.jobs j
-        where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
-        order by j.attempted_at
-        limit 1
-    ),
+    (select min(running.attempted_at) from running),
     notified.queues
 from turn
 -- Read here so that it is carried out.
