@@ -506,3 +506,11 @@ def test_links_lead_somewhere() -> None:
     anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
     for target in re.findall(r"\]\(([^)]+)\)", README):
         assert target.removeprefix("#") in anchors if target.startswith("#") else (ROOT / target).exists(), target
+
+
+def test_the_page_about_the_tests_names_files_that_are_there() -> None:
+    tests = ROOT / "tests"
+    page = (tests / "README.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", page))
+    assert len(named) > 20
+    assert [name for name in named if not (tests / name).exists() and not any(tests.glob(f"*/{name}"))] == []

@@ -9,7 +9,7 @@ import asyncio
 import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -124,21 +124,26 @@ class TruthLog:
             return self._connection
 
 
-def overlaps(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+def overlaps(entries: Sequence[Entry], run: Callable[[Entry], Hashable] | None = None) -> list[tuple[Entry, Entry]]:
     """Give the pairs of starts of one job of which the second came before the first had ended.
+
+    Args:
+        entries: in the order of writing.
+        run: tells to which run of its job a line belongs; by attempt and process, if not given.
 
     A run that never wrote "end" (killed, cancelled without a `finally`) overlaps nothing: its process was gone.
     """
+    run = run or _run
     found: list[tuple[Entry, Entry]] = []
-    open_runs: dict[tuple[int, int, int], Entry] = {}
-    ended = {_run(entry) for entry in entries if entry.event == "end"}
+    open_runs: dict[Hashable, Entry] = {}
+    ended = {run(entry) for entry in entries if entry.event == "end"}
     for entry in entries:
         if entry.event == "start":
             found.extend((other, entry) for other in open_runs.values() if other.job_id == entry.job_id)
-            if _run(entry) in ended:
-                open_runs[_run(entry)] = entry
+            if run(entry) in ended:
+                open_runs[run(entry)] = entry
         elif entry.event == "end":
-            open_runs.pop(_run(entry), None)
+            open_runs.pop(run(entry), None)
     return found
 
 

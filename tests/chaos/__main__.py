@@ -39,7 +39,8 @@ async def run(stage: Stage, seconds: float) -> tuple[Counter[str], list[str]]:
     wrong: list[str] = []
     await stage.prepare()
     async with anyio.create_task_group() as group:
-        group.start_soon(stage.supervise, WORKERS)
+        stage.fleet.start(WORKERS)
+        group.start_soon(stage.fleet.supervise)
         with anyio.CancelScope() as producing:
             async with anyio.create_task_group() as producers:
                 for _ in range(PRODUCERS):
@@ -81,10 +82,10 @@ async def main() -> int:
         faults, wrong = await run(stage, options.seconds)
         verdict = await judge(stage.dsn, stage.withdrawn, stage.deadlocks)
     finally:
-        stage.close()
+        stage.fleet.close()
         servers.close()
     lines = [f"| {name} | {count} |" for name, count in sorted(faults.items())]
-    lines += [f"| worker ended with {code} | {count} |" for code, count in sorted(stage.codes.items())]
+    lines += [f"| worker ended with {code} | {count} |" for code, count in sorted(stage.fleet.codes.items())]
     sys.stdout.write("\n".join(["| fault | times |", "|---|---:|", *lines]) + "\n\n")
     kinds = ", ".join(f"{count} {kind}" for kind, count in verdict.promised.most_common())
     sys.stdout.write(

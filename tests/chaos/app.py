@@ -26,14 +26,12 @@ work = Queue(
 )
 
 
-async def note(event: str) -> None:
-    """Write into the log, also when the server is away for a while."""
+async def note(event: str, run: str) -> None:
+    """Write into the log, also when the server is away for a while: perhaps twice, when the answer was lost."""
     job = current_job()
-    # What was written, though the answer was lost, is known by this when it is written again.
-    line = secrets.token_hex(8)
     while True:
         try:
-            await log.write(job.id, job.attempts, event, line)
+            await log.write(job.id, job.attempts, event, run)
         except (psycopg.OperationalError, psycopg.InterfaceError):
             await log.close()
             await asyncio.sleep(0.1)
@@ -105,11 +103,12 @@ ENDS = {"cancel": "cancelled", "doom": "discarded"}
 
 @work.task
 async def act(kind: str) -> None:
-    await note("start")
+    run = secrets.token_hex(8)
+    await note("start", run)
     try:
         await ACTS[kind]()
     except BaseException:
         with contextlib.suppress(psycopg.Error):
-            await log.write(current_job().id, current_job().attempts, "end", secrets.token_hex(8))
+            await log.write(current_job().id, current_job().attempts, "end", run)
         raise
-    await note("end")
+    await note("end", run)

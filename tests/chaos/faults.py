@@ -86,7 +86,7 @@ FAULTS: dict[Callable[[Stage], Awaitable[None]], int] = {
 
 
 def worker(stage: Stage) -> WorkerProcess:
-    return stage.chance.choice(stage.workers)
+    return stage.chance.choice(stage.fleet.workers)
 
 
 async def inject(stage: Stage, seconds: float, done: Counter[str]) -> None:

@@ -44,9 +44,10 @@ async def judge(dsn: str, withdrawn: set[int], deadlocks: int) -> Verdict:
             moves[row[0]].append(Move(*row))
         left = await (await conn.execute("select id, state from asyncq.jobs")).fetchall()
     log = TruthLog(dsn)
-    entries = list({entry.note: entry for entry in reversed(await log.rows())}.values())[::-1]
+    # A line may have been written twice: the first counts.
+    entries = list({(entry.note, entry.event): entry for entry in reversed(await log.rows())}.values())[::-1]
     await log.close()
-    overlapping = overlaps(entries)
+    overlapping = overlaps(entries, lambda entry: entry.note)
 
     wrong = [f"job {job} is left {state}" for job, state in left if state in ("available", "running")]
     if deadlocks:

@@ -1,7 +1,6 @@
 """A server, workers with a supervisor, and producers; and a record of each change of a job, kept by the server."""
 
 import random
-from collections import Counter
 from pathlib import Path
 
 import anyio
@@ -9,7 +8,7 @@ import psycopg
 
 from asyncq.db.migrate import migrate
 from tests.chaos import app
-from tests.processes import WorkerProcess
+from tests.chaos.fleet import Fleet
 from tests.servers import Postgres
 from tests.truth import TruthLog
 
@@ -40,16 +39,13 @@ class Stage:
     def __init__(self, postgres: Postgres, chance: random.Random, logs: Path) -> None:
         self.postgres = postgres
         self.chance = chance
-        self.logs = logs
-        self.dsn = ""
-        self.workers: list[WorkerProcess] = []
-        self.codes: Counter[int] = Counter()
+        self.dsn = postgres.create_database(migrated=False)
+        arguments = ("tests.chaos.app", "--concurrency", "25", "--grace", "2", "--poll", "5")
+        self.fleet = Fleet(self.dsn, arguments, logs)
         self.withdrawn: set[int] = set()
         self.deadlocks = 0
-        self._started = 0
 
     async def prepare(self) -> None:
-        self.dsn = self.postgres.create_database(migrated=False)
         await migrate(self.dsn)
         log = TruthLog(self.dsn)
         await log.create()
@@ -59,23 +55,6 @@ class Stage:
 
     async def connect(self) -> psycopg.AsyncConnection:
         return await psycopg.AsyncConnection.connect(self.dsn, autocommit=True, application_name="chaos")
-
-    def start_worker(self) -> WorkerProcess:
-        self._started += 1
-        return WorkerProcess(
-            self.dsn, "tests.chaos.app", "--concurrency", "25", "--grace", "2", "--poll", "5",
-            logs=self.logs, name=f"worker-{self._started}",
-        )  # fmt: skip
-
-    async def supervise(self, count: int) -> None:
-        """Keep so many workers, and start another for each that ends."""
-        self.workers = [self.start_worker() for _ in range(count)]
-        while True:
-            for place, worker in enumerate(self.workers):
-                if (code := worker.returncode) is not None:
-                    self.codes[code] += 1
-                    self.workers[place] = self.start_worker()
-            await anyio.sleep(0.1)
 
     async def produce(self) -> None:
         """Promise jobs in transactions, and take a quarter of these back."""
@@ -117,8 +96,3 @@ class Stage:
             row = await cursor.fetchone()
         assert row is not None
         return row[0], row[1], row[2] or 0.0
-
-    def close(self) -> None:
-        for worker in self.workers:
-            worker.cont()
-            worker.reap()

@@ -1,6 +1,8 @@
 """Deferring on the caller's connection: the job shares the transaction's fate, and nothing else changes."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -607,3 +609,22 @@ async def test_two_tasks_on_one_connection_take_turns(conn: Connection) -> None:
         for _ in range(10):
             group.start_soon(put)
     assert len(set(found)) == await count(conn) == 30
+
+
+# --- Event loops ------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_belongs_to_no_event_loop(dsn: str) -> None:
+    """Not to the first that it was used in: scripts have one after the other, and threads have their own."""
+
+    async def defer(number: int) -> int:
+        async with await psycopg.AsyncConnection.connect(dsn) as own:
+            ids = await send.defer_many(own, [send.args(number), send.args(number)])
+            return len(ids) + len([await send.defer(own, number)])
+
+    assert [asyncio.run(defer(number)) for number in range(2)] == [3, 3]
+    with ThreadPoolExecutor(5) as threads:
+        running = [threads.submit(asyncio.run, defer(number)) for number in range(5)]
+        assert [each.result() for each in running] == [3] * 5
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute("select count(*) from asyncq.jobs").fetchone() == (21,)
