@@ -221,7 +221,7 @@ def worker_arguments(options: argparse.Namespace) -> list[str]:
     """Give the command line of the worker, from the options of this one."""
     given = ["worker", *options.modules]
     given += [f"--queue={name}" for name in options.queue or ()]
-    given += [f"--concurrency={options.concurrency}"]
+    given += [f"--concurrency={options.concurrency}", f"--stall-leases={options.stall_leases}"]
     given += [f"--{name}={getattr(options, name).total_seconds()}" for name in ("poll", "grace", "cleanup")]
     given += [f"--{name}" for name in ("strict", "burst", "verbose") if getattr(options, name)]
     given += [] if options.durable else ["--no-durable"]

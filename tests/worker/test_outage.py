@@ -188,7 +188,7 @@ async def test_handlers_that_use_up_their_pool_do_not_keep_the_worker_from_its_o
                 asked = time.perf_counter()
                 await task.defer(conn, 1)
                 await eventually(lambda: ran == [1], describe="others run meanwhile")
-                assert time.perf_counter() - asked < 1
+                assert time.perf_counter() - asked < 2
 
                 async def given_up() -> bool:
                     return len(await rows.ids(conn, "discarded")) == 8
