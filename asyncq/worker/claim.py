@@ -117,6 +117,7 @@ class Claimer:
         self._dry = dry
         self._wakeup = Wakeup()
         self._stopping = False
+        self._back = False
         self.awake = False
         """Whether a claim is under way, or it is being found out whether one is to be."""
         self._ready: set[str] = set()
@@ -145,6 +146,11 @@ class Claimer:
     def look(self, queue: str | None = None, look: Look = Look.ALL) -> None:
         """Look at a queue, or at every one, without delay: something may have been missed."""
         self._look_at([each for each in self._weights if queue in (None, each)], look)
+        self._wakeup.set()
+
+    def reconnected(self) -> None:
+        """Another connection of this worker was opened: the database is back, if it was away."""
+        self._back = True
         self._wakeup.set()
 
     def freed(self) -> None:
@@ -199,9 +205,10 @@ class Claimer:
                 await self._wakeup.sleep(None if pause == inf else pause)
 
     async def _wait_out(self, seconds: float) -> None:
-        """Wait for the database to come back: freed slots and notifications do not hasten that, a stop does."""
+        """Wait for the database to come back: freed slots do not hasten that, a stop and the listener's return do."""
         until = anyio.current_time() + seconds
-        while not self._stopping and (left := until - anyio.current_time()) > 0:
+        self._back = False
+        while not (self._stopping or self._back) and (left := until - anyio.current_time()) > 0:
             await self._wakeup.sleep(min(left, 0.1))
 
     async def _step(self) -> float:

@@ -370,6 +370,7 @@ class Worker:
         # It may be another server by now, with another clock.
         self._horizon.restart()
         self._lanes.forget()
+        self._claimer.reconnected()
         self._claimer.look()
         if not self._ready:
             self._ready = True
