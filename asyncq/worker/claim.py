@@ -308,12 +308,14 @@ class Claimer:
             for row in rows:
                 self._finisher.put(Lease(row.id, token, row.lease_seconds), change(Released()))
             return
-        self._took(min(row.lease_seconds for row in rows))
+        shortest = min(row.lease_seconds for row in rows)
         if len(self._weights) > 1:
             # They come by priority, whatever their queue; the queues are served in their order.
             order = {queue: place for place, queue in enumerate(self._weights)}
             rows = sorted(rows, key=lambda row: order[row.queue])
         self._executor.start(rows, token)
+        # Only now: the watchdog looks for what is held as soon as it is told, in a thread of its own.
+        self._took(shortest)
 
     def _note(self, asked: Sequence[jobs.Asked], looks: Mapping[str, Look], claim: jobs.Claim, free: int) -> None:
         """Put the queues where they belong after a claim."""
