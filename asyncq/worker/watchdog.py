@@ -19,13 +19,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
+import psycopg
 
 from asyncq.db import jobs
 from asyncq.db.connection import Address, Session
 from asyncq.job import Lease
 from asyncq.worker.heartbeat import interval
 from asyncq.worker.options import ExitCode
-from asyncq.worker.trouble import Trouble
+from asyncq.worker.trouble import one_line
 
 __all__ = ["Watchdog"]
 
@@ -39,6 +40,9 @@ THAW_SECONDS = 0.05
 
 FRAMES = 12
 """Innermost calls of what blocks that are shown."""
+
+AGAIN_SECONDS = 0.2
+"""Between two tries while the database does not answer."""
 
 SAY_SECONDS = 1.0
 """How long the last line in the log may take: what blocks the loop may be the log itself."""
@@ -175,7 +179,7 @@ class Watchdog:
         job, stack = self._blocking()
         _say(logger.warning, "the event loop has been blocked for %.1f s, by %s; leases are kept meanwhile\n%s",
              own.time() - since, job, stack)  # fmt: skip
-        trouble = Trouble("extending leases while the event loop is blocked")
+        troubled = False
         longest = max((lease.seconds for lease in self._leases()), default=60.0)
         while not turned.is_set() and not self._ended.is_set():
             left = since + self._most_leases * longest - own.time()
@@ -188,10 +192,12 @@ class Watchdog:
             try:
                 if leases:
                     await jobs.heartbeat(session, self._schema, leases)
-            except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
-                pause = min(trouble.met(error, own.time()), pause)
-            else:
-                trouble.over()
+            except (psycopg.Error, OSError, TimeoutError) as error:
+                pause = min(AGAIN_SECONDS, pause)
+                if not troubled:
+                    troubled = True
+                    _say(logger.warning, "extending leases in its place: trouble with the database, trying again: %s",
+                         one_line(error))  # fmt: skip
             await _within(turned, min(pause, max(left, 0.0)))
         _say(logger.warning, "the event loop turns again, after %.1f s", own.time() - since)
 
