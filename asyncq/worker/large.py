@@ -40,7 +40,7 @@ class LargeArgs:
         while True:
             try:
                 found = await jobs.args(self._session, self._schema, lease, most=MOST_BYTES)
-            except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
+            except (psycopg.Error, OSError, TimeoutError) as error:
                 if isinstance(error, psycopg.Error) and error.sqlstate in _UNREADABLE:
                     raise UndecodableArgsError(f"the server cannot give the arguments: {one_line(error)}") from None
                 await anyio.sleep(trouble.met(error, anyio.current_time()))

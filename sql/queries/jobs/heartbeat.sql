@@ -4,17 +4,9 @@
 -- Returns: rows (id, token, busy) of those not extended: busy, somebody's open transaction holds the row, try again;
 --          otherwise lost, no row has this id and token any more
 -- Locks:   the rows, with SKIP LOCKED
--- Index:   primary key, as in retired. A heartbeat changes no indexed column, so it stays on its page (HOT).
-with given as (
-    select * from unnest(%(ids)s::text::bigint[], %(tokens)s::text::bigint[]) as given (id, token)
-),
-held as materialized (
-    select held.ctid
-    from given
-    cross join lateral (
-        select j.ctid from asyncq.jobs j where j.id = given.id and j.lease_token = given.token for update skip locked
-    ) held
-),
+-- Index:   primary key, by parts/held.sql. A heartbeat changes no indexed column, so it stays on its page (HOT).
+with
+-- include held,
 extended as (
     update asyncq.jobs j
     set leased_until = now() + make_interval(secs => j.lease_seconds)
