@@ -197,7 +197,10 @@ class Bench:
         # Before the start: what changes while it starts, it may have read or not.
         changed = self._changed = anyio.Event()
         async with started(
-            self._arguments, dsn=dsn, patience=self._patience, env=FRESH | {"DATABASE_URL": dsn}
+            self._arguments,
+            dsn=dsn,
+            patience=self._patience,
+            env=FRESH | {"DATABASE_URL": dsn, "ASYNCQ_LISTEN_DSN": ""},
         ) as child:
             self._child = child
             await any_of(self.stopping.wait, changed.wait, child.wait)

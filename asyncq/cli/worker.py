@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -43,6 +44,13 @@ def add(commands: Subparsers) -> None:
     )
     add_options(parser)
     common.add_database(parser)
+    parser.add_argument(
+        "--listen-dsn",
+        default=os.environ.get("ASYNCQ_LISTEN_DSN") or None,
+        metavar="DSN",
+        help="listen for notifications here, when the database is behind a pooler that does not deliver them; else the"
+        " environment's ASYNCQ_LISTEN_DSN",
+    )
     parser.set_defaults(run=run)
 
 
@@ -104,7 +112,7 @@ def options_of(options: argparse.Namespace) -> WorkerOptions:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    settings = options_of(options)
+    settings = replace(options_of(options), listen_dsn=options.listen_dsn)
     dsn = common.dsn_of(options)
     log.set_up(logging.DEBUG if options.verbose else logging.INFO)
     if options.verbose:

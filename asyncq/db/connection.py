@@ -1,12 +1,18 @@
 """The worker's own connections: how they are set up, and one that comes back after a loss.
 
-Nobody else's settings reach them and theirs reach nobody: they are never pooled and never handed to a handler.
+Nobody else's settings reach them and theirs reach nobody: they are never handed to a handler.
+
+A pooler such as pgbouncer may be in between. In transaction mode it hands each transaction to any session of its own:
+settings made at the start are refused, or dropped, and what is prepared in one session is unknown in the next. So each
+statement then goes in a transaction that begins with the settings, all in one round trip, and nothing is prepared.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, LiteralString, cast
+from math import inf
+from typing import Any, LiteralString, NamedTuple, cast
 
 import anyio
 import psycopg
@@ -19,37 +25,34 @@ from psycopg_pool import AsyncConnectionPool
 
 from asyncq.errors import ConfigurationError
 
-__all__ = ["Address", "PlainCursor", "Session", "address_of", "checked", "conninfo_of"]
-
-Address = Mapping[str, Any]
-"""Connection parameters as psycopg takes them."""
+__all__ = ["Address", "BusyError", "PlainCursor", "Session", "address_of", "checked", "connect", "conninfo_of"]
 
 PATIENCE_SECONDS = 30.0
 """How long a statement may take before the server is taken for lost."""
 
-_SETTINGS = (
+_SETTINGS = {
     # Claims must see rows that were committed a moment ago, whatever the database's default is.
-    "default_transaction_isolation=read\\ committed",
+    "default_transaction_isolation": "read committed",
     # Everything of asyncq's is named with its schema, and what is not is PostgreSQL's own.
-    "search_path=pg_catalog,pg_temp",
+    "search_path": "pg_catalog,pg_temp",
     # Every statement here is a handful of index look-ups. A plan made while the table was empty, or when its
     # statistics were stale, must not scan, hash or sort a table that has grown since.
-    "enable_seqscan=off",
-    "enable_bitmapscan=off",
-    "enable_hashjoin=off",
-    "enable_mergejoin=off",
-    "plan_cache_mode=force_generic_plan",
-    "jit=off",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
     # Only a lock on the whole table is ever waited for, rows are skipped. Given up early, a statement cannot be carried
     # out after its worker has gone.
-    "lock_timeout=2s",
+    "lock_timeout": "2s",
     # The other way round of the keepalives below: what the session of a worker holds whose machine vanished is given
     # back within half a minute.
-    "tcp_keepalives_idle=10",
-    "tcp_keepalives_interval=5",
-    "tcp_keepalives_count=3",
-    "tcp_user_timeout=30000",
-)
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
 
 _DEFAULTS = {
     # A server that vanished without a word is noticed within about half a minute, idle or in mid-statement.
@@ -61,6 +64,19 @@ _DEFAULTS = {
     # After a failover the old server answers, but cannot be written to.
     "target_session_attrs": "read-write",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Say where a connection of the worker's own goes to, and how its session is set up.
+
+    Args:
+        words: connection parameters as psycopg takes them.
+        settings: of the server's configuration, by name.
+    """
+
+    words: Mapping[str, Any]
+    settings: Mapping[str, str]
 
 
 def conninfo_of(dsn: str) -> str:
@@ -100,7 +116,7 @@ def conninfo_of(dsn: str) -> str:
 def address_of(
     source: str | AsyncConnectionPool[Any], name: str, *, patience: float | None = None, durable: bool = True
 ) -> Address:
-    """Give the parameters of a connection of the worker's own, from a DSN or from those of a pool.
+    """Give the address of a connection of the worker's own, from a DSN or from the parameters of a pool.
 
     Args:
         source: a DSN, or a pool, of which only the parameters are used.
@@ -128,14 +144,12 @@ def address_of(
         given = conninfo_to_dict(conninfo_of(dsn), **extra)
     except psycopg.Error as error:
         raise ConfigurationError(f"the pool's parameters cannot be used: {error}") from None
-    timeout = f"statement_timeout={(patience or PATIENCE_SECONDS) * 800:.0f}"
-    settings = " ".join(
-        f"-c {each}" for each in (*_SETTINGS, timeout, *([] if durable else ["synchronous_commit=off"]))
-    )
-    given["options"] = f"{given.get('options') or ''} {settings}".strip()
+    settings = _SETTINGS | {"statement_timeout": f"{(patience or PATIENCE_SECONDS) * 800:.0f}"}
+    if not durable:
+        settings["synchronous_commit"] = "off"
     given["application_name"] = f"asyncq {name}"
     given["client_encoding"] = "UTF8"
-    return {**_DEFAULTS, **{k: v for k, v in given.items() if v is not None}}
+    return Address({**_DEFAULTS, **{k: v for k, v in given.items() if v is not None}}, settings)
 
 
 _SESSION_ONLY = {"autocommit", "row_factory", "cursor_factory", "prepare_threshold", "context"}
@@ -219,11 +233,53 @@ def checked(connection: object) -> psycopg.AsyncConnection[Any]:
     raise TypeError(f"the first argument must be {wanted}, not {name}{advice}")
 
 
-async def connect(address: Address) -> psycopg.AsyncConnection[TupleRow]:
+class Connected(NamedTuple):
+    """A connection, and whether a pooler is in between that does not keep the settings of a session."""
+
+    connection: psycopg.AsyncConnection[TupleRow]
+    pooled: bool
+
+
+async def connect(address: Address) -> Connected:
     """Open a connection of the worker's own, in autocommit: each statement is a short transaction."""
+    options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in address.settings.items())
+    given = str(address.words.get("options") or "")
+    try:
+        connection = await _connect({**address.words, "options": f"{given} {options}".strip()})
+    except psycopg.OperationalError as error:
+        # As pgbouncer puts it; there is no code to tell it by.
+        if "unsupported startup parameter" not in str(error):
+            raise
+        connection = await _connect(address.words)
+        pooled = True
+    else:
+        # Told to ignore them, a pooler takes the settings and forgets them. Nobody else has this one.
+        async with SessionCursor(connection) as cursor:
+            await cursor.execute("select current_setting('plan_cache_mode')", prepare=False)
+            pooled = await cursor.fetchone() != ("force_generic_plan",)
+    if pooled:
+        connection.prepare_threshold = None
+    return Connected(connection, pooled)
+
+
+async def _connect(words: Mapping[str, Any]) -> psycopg.AsyncConnection[TupleRow]:
     return await psycopg.AsyncConnection.connect(
-        make_conninfo(**address), autocommit=True, prepare_threshold=0, cursor_factory=psycopg.AsyncCursor
+        make_conninfo(**words), autocommit=True, prepare_threshold=0, cursor_factory=psycopg.AsyncCursor
     )
+
+
+async def apply_settings(connection: psycopg.AsyncConnection[Any], address: Address, *, local: bool) -> None:
+    """Make the settings for the transaction, or for the session: for one that a pooler keeps for its client."""
+    # How the server watches its clients concerns the pooler's own connections.
+    settings = {name: value for name, value in address.settings.items() if not name.startswith("tcp_")}
+    await connection.execute(
+        "select set_config(s.name, s.value, %s::boolean) from unnest(%s::text[], %s::text[]) s (name, value)",
+        (local, list(settings), list(settings.values())),
+    )
+
+
+class BusyError(Exception):
+    """A session was not free in time."""
 
 
 class Session:
@@ -242,30 +298,77 @@ class Session:
         self._patience = patience or PATIENCE_SECONDS
         self._connection: psycopg.AsyncConnection[TupleRow] | None = None
         self._cursor: SessionCursor | None = None
+        self._pooled = False
         # Without a turn of the event loop where nobody waits, which costs as much as a small statement.
         self._turn = anyio.Lock(fast_acquire=True)
         self.connected_at: float | None = None
         """On the event loop's clock, when the present connection was opened; None while there is none."""
 
-    async def fetch(self, statement: LiteralString, params: Mapping[str, object]) -> Sequence[TupleRow]:
-        """Run a statement and give all its rows."""
-        async with self._turn:
+    async def fetch(
+        self,
+        statement: LiteralString,
+        params: Mapping[str, object],
+        *,
+        patience: float | None = None,
+        turn_within: float = inf,
+    ) -> Sequence[TupleRow]:
+        """Run a statement and give all its rows.
+
+        Args:
+            statement: with parameters by name.
+            params: their values.
+            patience: seconds for this statement, instead of the session's.
+            turn_within: seconds to wait for those before it, else `BusyError`.
+        """
+        await self._take_turn(turn_within)
+        try:
             connection = await self._open()
             cursor = self._cursor
             assert cursor is not None
             try:
                 text, names = numbered(statement)
-                with anyio.fail_after(self._patience):
-                    await cursor.execute(text, [params[name] for name in names], binary=True)
+                values = [params[name] for name in names]
+                with anyio.fail_after(patience or self._patience):
+                    if self._pooled:
+                        await self._execute_pooled(connection, cursor, text, values)
+                    else:
+                        await cursor.execute(text, values, binary=True)
                     return await cursor.fetchall()
             except psycopg.Error as error:
-                if connection.closed or _lost(error):
+                # Behind a pooler it is in the middle of a transaction.
+                if connection.closed or self._pooled or _lost(error):
                     await self._drop()
                 raise
             except BaseException:
                 # Cancelled in mid-statement: what the connection is in the middle of is not known.
                 await self._drop()
                 raise
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self, within: float) -> None:
+        if within == inf:
+            await self._turn.acquire()
+            return
+        taken = False
+        with anyio.move_on_after(within):
+            await self._turn.acquire()
+            taken = True
+        if not taken:
+            raise BusyError
+
+    async def _execute_pooled(
+        self,
+        connection: psycopg.AsyncConnection[TupleRow],
+        cursor: SessionCursor,
+        text: LiteralString,
+        values: list[object],
+    ) -> None:
+        async with connection.pipeline():
+            await connection.execute("begin isolation level read committed")
+            await apply_settings(connection, self._address, local=True)
+            await cursor.execute(text, values, binary=True)
+            await connection.execute("commit")
 
     async def ensure_connected(self) -> None:
         """Open the connection if there is none; one that broke without a word is found by the next statement."""
@@ -274,7 +377,7 @@ class Session:
 
     async def _open(self) -> psycopg.AsyncConnection[TupleRow]:
         if self._connection is None:
-            self._connection = await connect(self._address)
+            self._connection, self._pooled = await connect(self._address)
             self._cursor = SessionCursor(self._connection)
             self.connected_at = anyio.current_time()
         return self._connection

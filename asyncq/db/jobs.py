@@ -7,6 +7,7 @@ user's transaction.
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
+from math import inf
 from typing import Any, NamedTuple
 
 import psycopg
@@ -200,11 +201,15 @@ Unwritten = dict[tuple[int, int], bool]
 """What was not written, by id and token: whether the row is merely busy, else the lease was lost."""
 
 
-async def heartbeat(session: Session, schema: str, leases: Sequence[Lease]) -> Unwritten:
-    """Extend leases."""
+async def heartbeat(
+    session: Session, schema: str, leases: Sequence[Lease], *, patience: float | None = None, turn_within: float = inf
+) -> Unwritten:
+    """Extend leases; for `patience` and `turn_within` see `Session.fetch`."""
     rows = await session.fetch(
         load("jobs/heartbeat", schema),
         {"ids": numbers([lease.id for lease in leases]), "tokens": numbers([lease.token for lease in leases])},
+        patience=patience,
+        turn_within=turn_within,
     )
     return {(job_id, token): busy for job_id, token, busy in rows}
 

@@ -12,6 +12,7 @@ with an answer are kept until they are asked for: the socket shows nothing of th
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, LiteralString, NamedTuple
@@ -21,7 +22,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from asyncq.db.connection import Address, connect
+from asyncq.db.connection import Address, Session, apply_settings, connect
 
 __all__ = ["ANSWER_SECONDS", "PROBE_SECONDS", "Heard", "Listening", "listening"]
 
@@ -30,6 +31,9 @@ PROBE_SECONDS = 30.0
 
 ANSWER_SECONDS = 10.0
 """How long it may take to answer."""
+
+DELIVERY_SECONDS = 2.0
+"""How long a notification may take to arrive."""
 
 _PAST, _QUESTION = "\x01", "\t"
 
@@ -45,10 +49,10 @@ class Heard(NamedTuple):
 @asynccontextmanager
 async def listening(address: Address, schema: str) -> AsyncGenerator["Listening"]:
     """Listen; that the connection broke is raised by whatever is done with it next, as `psycopg.OperationalError`."""
-    connection = await connect(address)
+    connection, pooled = await connect(address)
     try:
         # Made first: what is heard from the first moment on is for its handler.
-        listening = Listening(connection)
+        listening = Listening(connection, address if pooled else None)
         await connection.execute(sql.SQL("listen {}").format(sql.Identifier(schema)))
         yield listening
     finally:
@@ -59,8 +63,9 @@ async def listening(address: Address, schema: str) -> AsyncGenerator["Listening"
 class Listening:
     """A connection that listens."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[TupleRow]) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[TupleRow], address: Address | None) -> None:
         self._connection = connection
+        self._address = address
         self._payloads: list[str] = []
         connection.add_notify_handler(lambda notification: self._payloads.append(notification.payload))
         self._answered_at = anyio.current_time()
@@ -100,6 +105,28 @@ class Listening:
             yield
         finally:
             loop.remove_reader(socket)
+
+    async def hears(self, sender: Session, schema: str) -> bool:
+        """Try it out with a notification from another connection; says whether it came.
+
+        A pooler in transaction mode hands LISTEN to any session of its own, and forwards nothing to its idle clients.
+        In session mode all is well, but for settings that it refused.
+        """
+        # To whoever else listens it is a question about a queue that is not theirs.
+        token = secrets.token_hex(16)
+        await sender.fetch(
+            "select pg_notify(%(channel)s::text, %(payload)s::text)", {"channel": schema, "payload": _QUESTION + token}
+        )
+        arrived = asyncio.Event()
+        with self.readable(arrived.set), anyio.move_on_after(DELIVERY_SECONDS):
+            # What else comes is of no use yet: when this is over everything is looked at.
+            while not any(heard.queue == token for heard in self.take()):
+                await arrived.wait()
+                arrived.clear()
+            if self._address is not None:
+                await apply_settings(self._connection, self._address, local=False)
+            return True
+        return False
 
     async def fetch(self, statement: LiteralString, params: Mapping[str, Any] | None = None) -> Sequence[TupleRow]:
         """Run a statement and give its rows."""

@@ -3,22 +3,31 @@
 Between a loss and the new subscription notifications are gone for good, so the look after each subscription is what
 makes them safe to lose. While there is no subscription the worker looks by itself.
 
+Behind a pooler in transaction mode a subscription is taken and nothing is ever delivered. So each new one is tried out
+by a notification from another connection. Where that does not come the worker polls, and tries again once a minute.
+
 The connection also holds the locks by which senders see whether a notification is needed: `asyncq.worker.quiet` decides
 which. One task reads what arrives and sends these statements, in turn.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 
 import anyio
 
 from asyncq.db import quiet
-from asyncq.db.connection import Address
+from asyncq.db.connection import Address, Session
 from asyncq.db.listen import Heard, Listening, listening
 from asyncq.worker.quiet import Quiet, State
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Listener"]
+
+logger = logging.getLogger("asyncq.worker")
+
+RETRY_SECONDS = 60.0
+"""From a subscription that did not deliver to the next one."""
 
 
 class Listener:
@@ -28,8 +37,10 @@ class Listener:
         address: of a connection of its own.
         schema: whose notifications.
         queues: the states of the queues served.
+        sender: another connection, to try the subscription out.
         notified: takes what was heard of them, as far as it is to be followed.
-        subscribed: called after each successful subscription.
+        begun: called after each successful subscription, and when it is settled that there is none to be had. Whatever
+            was committed before may have gone unnoticed.
         missed: takes a queue that has to be looked at, for it may have got work without a notification.
         changed: called when a queue is to be looked at from now on, or no more, without having been told.
     """
@@ -40,22 +51,25 @@ class Listener:
         schema: str,
         *,
         queues: Mapping[str, Quiet],
+        sender: Session,
         notified: Callable[[Heard], None],
-        subscribed: Callable[[], None],
+        begun: Callable[[], None],
         missed: Callable[[str], None],
         changed: Callable[[], None],
     ) -> None:
         self._address = address
         self._schema = schema
         self._queues = queues
+        self._sender = sender
         self._notified = notified
-        self._subscribed = subscribed
+        self._begun = begun
         self._missed = missed
         self._changed = changed
         self._wakeup = Wakeup()
         self._scope = anyio.CancelScope()
         self._ended = False
         self._sends = False
+        self._deaf = False
 
     def wake(self) -> None:
         """Have it look at the states: one of them may wish something by now."""
@@ -77,18 +91,39 @@ class Listener:
         while not self._ended:
             try:
                 async with listening(self._address, self._schema) as connection:
+                    hears = await connection.hears(self._sender, self._schema)
                     trouble.over()
-                    now = anyio.current_time()
-                    for each in self._queues.values():
-                        each.subscribed(now)
-                    self._subscribed()
-                    await self._serve(connection)
+                    if hears:
+                        self._hears(anyio.current_time())
+                        await self._serve(connection)
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
                 now = anyio.current_time()
                 for each in self._queues.values():
                     each.lost(now)
                 self._changed()
                 await anyio.sleep(trouble.met(error, now))
+            else:
+                if not hears:
+                    await self._poll()
+
+    def _hears(self, now: float) -> None:
+        if self._deaf:
+            logger.info("listening: notifications arrive again")
+            self._deaf = False
+        for each in self._queues.values():
+            each.subscribed(now)
+        self._begun()
+
+    async def _poll(self) -> None:
+        """Leave it to the worker to look by itself for a while, which it does without a subscription."""
+        if not self._deaf:
+            logger.warning(
+                "listening: notifications do not arrive, as behind a pooler in transaction mode; looking for jobs once"
+                " a second instead, unless --listen-dsn gives a direct connection to the same database"
+            )
+            self._deaf = True
+        self._begun()
+        await anyio.sleep(RETRY_SECONDS)
 
     async def _serve(self, connection: Listening) -> None:
         while True:

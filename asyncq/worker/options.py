@@ -43,6 +43,8 @@ class WorkerOptions:
             last of them, those of about half a second, may be undone by a crash of the server, and by nothing else:
             their jobs run again, also those that were done, and attempts begun in that time are not counted. What was
             deferred is not concerned.
+        listen_dsn: where to listen for notifications, when the worker's own DSN leads to a pooler that does not deliver
+            them. The same database, by another way.
         stall_leases: for how many leases the event loop may be blocked before the process ends itself with exit code 7,
             1 to 1,000: of the longest lease held then. Until then the leases are kept.
 
@@ -61,9 +63,12 @@ class WorkerOptions:
     burst: bool = False
     durable: bool = True
     stall_leases: int = 10
+    listen_dsn: str | None = None
 
     def __post_init__(self) -> None:
         ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)
+        if self.listen_dsn is not None and not isinstance(self.listen_dsn, str):
+            raise ConfigurationError(f"listen_dsn must be a DSN or None, not {self.listen_dsn!r:.100}")
         ranges.whole_number("stall_leases", self.stall_leases, (1, 1_000), ConfigurationError)
         for what, value, shortest, longest in (
             ("poll", self.poll, timedelta(seconds=0.1), timedelta(days=1)),

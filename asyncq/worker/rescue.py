@@ -33,6 +33,9 @@ MARGIN_SECONDS = 0.05
 WHOLE_SECONDS = 600.0
 """How often all that is running is looked at, whenever it was claimed, for what was put there by hand."""
 
+WHOLE_FACTOR = 200.0
+"""Not before so many times as long as the last of these looks took: entries that an old snapshot keeps are read too."""
+
 HELD_SECONDS = 1.0
 """How long a row whose lease ran out, but that somebody holds, is left alone."""
 
@@ -92,9 +95,12 @@ class Rescuer:
         needed = max(interval(self._lease_seconds), CONTACT_SECONDS)
         if contact < needed:
             return needed - contact
+        whole = self._since == START.run_at
         found = await jobs.rescue(
             self._session, self._schema, batch=BATCH, since=self._since, awaited=self._past.awaited
         )
+        if whole:
+            self._whole_at = max(self._whole_at, now + WHOLE_FACTOR * (anyio.current_time() - now))
         self._move(found)
         for job_id, queue, task, state, attempts, worker in found.rescued:
             what = "discarded, its attempts are used up" if state is JobState.DISCARDED else "runs again"

@@ -123,8 +123,9 @@ class Worker:
         self._lease_patience = max(interval(self._shortest_lease), 3.0)
         self._addresses: dict[str, Address] = {
             "jobs": address_of(source, f"jobs {self.id}", durable=self.options.durable),
-            "leases": address_of(source, f"leases {self.id}", patience=self._lease_patience),
-            "listen": address_of(source, f"listen {self.id}"),
+            "leases": address_of(source, f"leases {self.id}"),
+            "heartbeat": address_of(source, f"heartbeat {self.id}", patience=self._lease_patience),
+            "listen": address_of(self.options.listen_dsn or source, f"listen {self.id}"),
             "watchdog": address_of(source, f"watchdog {self.id}", patience=self._lease_patience),
         }
         self._pool_size = source.max_size if isinstance(source, AsyncConnectionPool) else None
@@ -132,6 +133,7 @@ class Worker:
         """Whether it got as far as serving its queues."""
         self._begun = False
         self._ready = False
+        self._pooled = False
         self._status: TaskStatus[None] = TASK_STATUS_IGNORED
         self._stops = 0
         self._failure: BaseException | None = None
@@ -213,7 +215,7 @@ class Worker:
         stuck: list[str] = []
         async with AsyncExitStack() as closing:
             work = Session(self._addresses["jobs"])
-            leases = Session(self._addresses["leases"], patience=self._lease_patience)
+            leases = Session(self._addresses["leases"])
             closing.push_async_callback(work.close)
             closing.push_async_callback(leases.close)
             with anyio.CancelScope() as self._starting:
@@ -247,7 +249,14 @@ class Worker:
             def held() -> list[Lease]:
                 return executor.leases() + finisher.leases()
 
-            heartbeat = Heartbeat(leases, self._schema, held=held, lost=executor.lose)
+            heartbeat = Heartbeat(
+                leases,
+                self._addresses["heartbeat"],
+                self._schema,
+                patience=self._lease_patience,
+                held=held,
+                lost=executor.lose,
+            )
             watchdog = Watchdog(
                 self._addresses["watchdog"],
                 self._schema,
@@ -293,8 +302,9 @@ class Worker:
                 self._addresses["listen"],
                 self._schema,
                 queues=quiet,
+                sender=leases,
                 notified=self._heard,
-                subscribed=self._subscribed,
+                begun=self._serving,
                 missed=lambda queue: claimer.look(queue, Look.BACK),
                 changed=freed,
             )
@@ -346,7 +356,8 @@ class Worker:
         while True:
             try:
                 with anyio.fail_after(START_SECONDS):
-                    async with await connect(self._addresses["leases"]) as connection:
+                    connection, self._pooled = await connect(self._addresses["leases"])
+                    async with connection:
                         await migrate.check(connection, self._schema, __version__)
                 return
             except (psycopg.OperationalError, OSError) as error:
@@ -363,7 +374,7 @@ class Worker:
         else:
             self._claimer.notified(heard.queue)
 
-    def _subscribed(self) -> None:
+    def _serving(self) -> None:
         assert self._claimer is not None
         assert self._horizon is not None
         assert self._lanes is not None
@@ -382,6 +393,8 @@ class Worker:
                     "the pool has %d connections for %d slots: handlers that use it at once wait for each other",
                     self._pool_size, self.options.concurrency,
                 )  # fmt: skip
+            if self._pooled:
+                logger.info("connected through a pooler: each statement brings its settings along, none is prepared")
             logger.info(
                 "worker ready: %s serves %s with %d slots and %d tasks",
                 self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),

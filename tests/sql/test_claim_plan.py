@@ -82,7 +82,7 @@ def asked(*queues: str, slots: int, lanes: Sequence[int] = (0, 1), **values: obj
 @pytest.fixture
 async def conn(dsn: str) -> AsyncGenerator[Connection]:
     """A worker's connection to a table of which statistics come only when the test says so."""
-    async with await connect(address_of(dsn, "claims")) as conn:
+    async with (await connect(address_of(dsn, "claims"))).connection as conn:
         await conn.execute("alter table asyncq.jobs set (autovacuum_enabled = off)")
         yield conn
 

@@ -8,8 +8,9 @@ import psycopg
 from psycopg import sql
 
 from asyncq.db import jobs
-from asyncq.db.connection import Session
+from asyncq.db.connection import Session, address_of
 from asyncq.job import Lease
+from asyncq.worker.heartbeat import Heartbeat
 from tests.eventually import eventually
 from tests.servers import majors
 from tests.sql.rows import insert, job, rows, running, value
@@ -121,3 +122,49 @@ async def test_updates_are_hot(session: Session, conn: Connection) -> None:
         return updated, hot
 
     assert await eventually(counted, 15, describe="the updates are counted") == (100, 100)
+
+
+async def test_a_beat_does_not_wait_for_a_statement_that_takes_long(dsn: str, conn: Connection) -> None:
+    """A rescue's look, where an old snapshot keeps millions of dead rows, on the connection that both use."""
+    lease_seconds = 3
+    job_id = await running(
+        conn, TOKEN, leased_until=sql.SQL("now() + interval '3 seconds'"), lease_seconds=lease_seconds
+    )
+    lost: list[Lease] = []
+    session = Session(address_of(dsn, "leases"))
+    heartbeat = Heartbeat(
+        session,
+        address_of(dsn, "heartbeat"),
+        "asyncq",
+        patience=3.0,
+        held=lambda: [Lease(job_id, TOKEN, lease_seconds)],
+        lost=lost.append,
+    )
+
+    async def upkeep() -> None:
+        await session.fetch("select pg_sleep(30)", {})
+
+    others = "select count(*) from pg_stat_activity where application_name like 'asyncq%'"
+    async with anyio.create_task_group() as group:
+        group.start_soon(upkeep)
+        group.start_soon(heartbeat.run)
+        heartbeat.expect(lease_seconds)
+
+        async def extended() -> bool:
+            return await value(conn, "select leased_until > now() + interval '2.5 seconds' from asyncq.jobs")
+
+        async def nearly_over() -> bool:
+            return not await extended()
+
+        for _ in range(2):
+            await eventually(nearly_over, lease_seconds, describe="the lease gets old")
+            await eventually(extended, lease_seconds, describe="it is extended")
+        heartbeat.end()
+
+        async def closed() -> bool:
+            return await value(conn, others) == 1
+
+        await eventually(closed, describe="the spare connection is closed")
+        group.cancel_scope.cancel()
+    await session.close()
+    assert lost == []
