@@ -277,6 +277,7 @@ class Claimer:
         # Until its answer is here, the claim may have been carried out or not.
         self._doubtful = [*self._doubtful[-MOST_DOUBTFUL:], token]
         finished = self._finisher.take()
+        began = anyio.current_time()
         try:
             claim = await jobs.claim(
                 self._session,
@@ -296,17 +297,22 @@ class Claimer:
             raise
         self._doubtful.pop()
         self._finisher.settle(finished, claim.unwritten)
-        self._start(claim.rows, token)
+        self._start(claim.rows, token, began)
         self._note(asked, looks, claim, free)
         return bool(claim.rows)
 
-    def _start(self, rows: Sequence[jobs.ClaimedRow], token: int) -> None:
-        if not rows:
-            return
-        if self._stopping:
-            # The claim was under way when the stop came: nothing starts any more.
-            for row in rows:
+    def _start(self, rows: Sequence[jobs.ClaimedRow], token: int, began: float) -> None:
+        taken = anyio.current_time() - began
+        kept: list[jobs.ClaimedRow] = []
+        for row in rows:
+            # The claim was under way when the stop came: nothing starts any more. Or this process stood still until the
+            # answer was old, and the job may run elsewhere by now.
+            if self._stopping or row.lease_seconds <= taken:
                 self._finisher.put(Lease(row.id, token, row.lease_seconds), change(Released()))
+            else:
+                kept.append(row)
+        rows = kept
+        if not rows:
             return
         shortest = min(row.lease_seconds for row in rows)
         if len(self._weights) > 1:

@@ -71,7 +71,7 @@ async def judge(dsn: str, withdrawn: set[int], deadlocks: int) -> Verdict:
     wrong += [
         f"job {second.job_id}: attempt {second.attempt} began while attempt {first.attempt} ran, and held its lease"
         for first, second in overlapping
-        if not lease_ran_out(moves[first.job_id], first, second)
+        if not lease_ran_out(moves[first.job_id], *sorted((first, second), key=lambda entry: entry.attempt))
     ]
     return Verdict(
         promised=Counter(promised.values()),
@@ -88,6 +88,9 @@ def ran_out(move: Move) -> bool:
     return taken_back and move.leased_until is not None and move.leased_until < move.at
 
 
-def lease_ran_out(moves: list[Move], first: Entry, second: Entry) -> bool:
-    """Whether the first of two runs had lost its lease before the second began."""
-    return any(ran_out(move) and first.at < move.at < second.at for move in moves)
+def lease_ran_out(moves: list[Move], lower: Entry, higher: Entry) -> bool:
+    """Whether the lower of two attempts had lost its lease before the higher one began.
+
+    The lower may have begun last: by a worker that was frozen between its claim and the start.
+    """
+    return any(ran_out(move) and move.attempts == lower.attempt and move.at < higher.at for move in moves)

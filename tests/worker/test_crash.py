@@ -2,13 +2,19 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
+import anyio
 import psycopg
+import pytest
 
+from asyncq import Queue, current_job
+from asyncq.db import jobs
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 from tests.truth import TruthLog
 from tests.worker import app
+from tests.worker.inside import running_worker
 
 
 async def started(truth: TruthLog, job_id: int, times: int = 1) -> bool:
@@ -155,3 +161,35 @@ async def test_a_kept_global_lock_that_outlives_its_lease_cannot_finish_for_its_
 
 def test_the_lease_of_these_tests_is_short() -> None:
     assert app.work.lease == timedelta(seconds=1)
+
+
+async def test_an_answer_that_is_older_than_its_leases_starts_nothing(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may be frozen while a claim is under way: what it claimed then runs elsewhere when it thaws."""
+    queue = Queue(lease=timedelta(seconds=1))
+    held: list[bool] = []
+    claim = jobs.claim
+    late: list[int] = []
+
+    @queue.task(name="task")
+    async def task() -> None:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as own:
+            cursor = await own.execute(
+                "select leased_until > now() from asyncq.jobs where id = %s", (current_job().id,)
+            )
+            held.append(await cursor.fetchone() == (True,))
+
+    async def claim_late(*args: Any, **params: Any) -> jobs.Claim:
+        claimed = await claim(*args, **params)
+        if claimed.rows and not late:
+            late.extend(row.id for row in claimed.rows)
+            await anyio.sleep(1.2)
+        return claimed
+
+    monkeypatch.setattr(jobs, "claim", claim_late)
+    deferred = await task.defer(conn)
+    async with running_worker(queue, dsn):
+        await eventually(lambda: held, describe="the job starts")
+    assert late == [deferred.id]
+    assert held == [True]
