@@ -1,4 +1,4 @@
-"""What several commands share: the DSN and the schema, and the queues of the user's modules."""
+"""What several commands share: the DSN and the schema, what a role lacks, and the queues of the user's modules."""
 
 import argparse
 import importlib
@@ -6,17 +6,21 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
+import psycopg
+
+from asyncq.db import rights
 from asyncq.db.connection import conninfo_of
 from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 
-__all__ = ["add_database", "dsn_of", "queues_of", "schema_of", "seconds"]
+__all__ = ["add_database", "dsn_of", "explaining", "queues_of", "schema_of", "seconds"]
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +69,21 @@ def schema_of(options: argparse.Namespace, queues: Iterable[Queue] = ()) -> str:
         if queue.schema != schema:
             raise ConfigurationError(f"--schema {schema} and Queue({queue.name!r}, schema={queue.schema!r}) differ")
     return schema
+
+
+@asynccontextmanager
+async def explaining(dsn: str, schema: str, needed: Sequence[rights.Right]) -> AsyncGenerator[None]:
+    """Say what is to be granted when the database refuses the block for a missing right.
+
+    Raises:
+        ConfigurationError: in place of the database's error, where one of the rights is missing indeed.
+    """
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege:
+        async with await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection:
+            await rights.check(connection, schema, needed)
+        raise
 
 
 def seconds(text: str) -> timedelta:

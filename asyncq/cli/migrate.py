@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from asyncq.cli import common
-from asyncq.db import migrate
+from asyncq.db import migrate, rights
 from asyncq.db.connection import conninfo_of
 from asyncq.release import __version__
 from asyncq.worker import ExitCode
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     schema = common.schema_of(options)
     if options.sql:
         dsn = common.find_dsn(options)
-        lacking = list(migrate.migrations()) if dsn is None else asyncio.run(migrate.missing(dsn, schema=schema))
+        lacking = list(migrate.migrations()) if dsn is None else asyncio.run(_missing(dsn, schema))
         if lacking:
             sys.stdout.write(migrate.script(schema=schema, since=lacking[0].version - 1))
         else:
@@ -46,17 +46,27 @@ def run(options: argparse.Namespace) -> int:
         return 0
     dsn = common.dsn_of(options)
     if options.check:
-        lacking = asyncio.run(migrate.missing(dsn, schema=schema))
+        lacking = asyncio.run(_missing(dsn, schema))
         for step in lacking:
             print(f"missing in schema {schema}: {_shown(step)}")
         if lacking:
             return ExitCode.SCHEMA
         asyncio.run(_fits(dsn, schema))
     else:
-        for step in asyncio.run(migrate.migrate(dsn, schema=schema)):
+        for step in asyncio.run(_migrate(dsn, schema)):
             print(f"applied to schema {schema}: {_shown(step)}")
     print(f"schema {schema} is up to date")
     return 0
+
+
+async def _missing(dsn: str, schema: str) -> list[migrate.Migration]:
+    async with common.explaining(dsn, schema, rights.CHECKS):
+        return await migrate.missing(dsn, schema=schema)
+
+
+async def _migrate(dsn: str, schema: str) -> list[migrate.Migration]:
+    async with common.explaining(dsn, schema, rights.MIGRATES):
+        return await migrate.migrate(dsn, schema=schema)
 
 
 async def _fits(dsn: str, schema: str) -> None:

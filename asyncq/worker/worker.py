@@ -31,7 +31,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from psycopg_pool import AsyncConnectionPool
 
-from asyncq.db import migrate
+from asyncq.db import migrate, rights
 from asyncq.db.connection import Address, Session, address_of, connect
 from asyncq.db.listen import Heard
 from asyncq.errors import ConfigurationError
@@ -175,6 +175,7 @@ class Worker:
 
         Raises:
             SchemaOutdatedError: the schema is missing or does not fit this release.
+            ConfigurationError: the role lacks a right. The message has the `grant` to run.
             psycopg.OperationalError: the server could not be reached at the start, for 15 seconds.
             Exception: what a loop of the worker died of. The jobs that ran were given back as far as possible.
             RuntimeError: it was run before.
@@ -219,7 +220,7 @@ class Worker:
             closing.push_async_callback(work.close)
             closing.push_async_callback(leases.close)
             with anyio.CancelScope() as self._starting:
-                await self._check_schema()
+                await self._check_database()
             if self._stops:
                 return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
 
@@ -350,7 +351,7 @@ class Worker:
         self._failure = self._failure or error
         self.stop(now=True)
 
-    async def _check_schema(self) -> None:
+    async def _check_database(self) -> None:
         trouble = Trouble("connecting")
         began = anyio.current_time()
         while True:
@@ -358,6 +359,7 @@ class Worker:
                 with anyio.fail_after(START_SECONDS):
                     connection, self._pooled = await connect(self._addresses["leases"])
                     async with connection:
+                        await rights.check(connection, self._schema, rights.WORKS)
                         await migrate.check(connection, self._schema, __version__)
                 return
             except (psycopg.OperationalError, OSError) as error:

@@ -1,7 +1,9 @@
 """What the command line refuses: with the exit code for its kind, and a line that says what to do."""
 
+import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -263,18 +265,107 @@ async def test_a_worker_older_than_the_schema_wants_ends_with_one_line(
     assert "upgrade" in worker.stderr
 
 
-def test_a_missing_right_is_one_line_that_names_it(postgres: Postgres, dsn: str) -> None:
-    postgres.execute("create role nobody_much login password 'x'")
-    try:
-        plain = with_options(dsn, user="nobody_much", password="x")
-        for command in (("defer", "t"), ("discarded", "q"), ("replay", "q")):
-            refused(run(*command, dsn=plain), USAGE, "a right is missing", "permission denied", "asyncq")
-        empty = postgres.create_database(migrated=False)
-        result = run("migrate", dsn=with_options(empty, user="nobody_much", password="x"))
-        refused(result, USAGE, "a right is missing", "permission denied")
-        postgres.drop_database(empty)
-    finally:
-        postgres.execute("drop role nobody_much")
+@contextmanager
+def outsider(dsn: str) -> Generator[str]:
+    """A role without any right, named so that it has to be quoted; gives a DSN with its rights."""
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute('create role "Out sider"')
+        try:
+            yield with_options(dsn, options="-c role=Out\\ sider")
+        finally:
+            admin.execute('drop owned by "Out sider" cascade')
+            admin.execute('drop role "Out sider"')
+
+
+def obey(dsn: str, error: str) -> str:
+    """Run the grants that an error names; gives them."""
+    (grants,) = re.findall(r"""asyncq: role "Out sider" lacks (?:a right|rights): run '(grant .+)'\n$""", error)
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(grants.encode())
+    return grants
+
+
+TO = 'to "Out sider"'
+
+
+@pytest.mark.parametrize(
+    ("command", "grants"),
+    [
+        (
+            ("defer", "t"),
+            f"grant usage on schema asyncq {TO}; grant insert, select (id, queue, run_at) on asyncq.jobs {TO}",
+        ),
+        (("discarded", "q"), f"grant usage on schema asyncq {TO}; grant select on asyncq.jobs {TO}"),
+        (("replay", "q"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (("migrate", "--check"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
+        (("migrate", "--sql"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
+        (("migrate",), f"grant usage, create on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
+    ],
+    ids=["defer", "discarded", "replay", "migrate --check", "migrate --sql", "migrate"],
+)
+def test_a_missing_right_is_one_line_with_the_grant_that_mends_it(
+    dsn: str, command: Sequence[str], grants: str
+) -> None:
+    with outsider(dsn) as theirs:
+        result = run(*command, dsn=theirs)
+        refused(result, USAGE)
+        assert obey(dsn, result.err) == grants
+        assert run(*command, dsn=theirs).code == 0
+        # Of what is missing only that is named.
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            last = grants.rpartition("; ")[2]
+            admin.execute(last.replace("grant", "revoke").replace(" to ", " from ").encode())
+        again = run(*command, dsn=theirs)
+        refused(again, USAGE)
+        assert obey(dsn, again.err) == last
+
+
+def test_one_column_too_few_is_a_missing_right(dsn: str) -> None:
+    with outsider(dsn) as theirs, psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(
+            f"grant usage on schema asyncq {TO}; grant insert, select (id, queue) on asyncq.jobs {TO}".encode()
+        )
+        result = run("defer", "t", dsn=theirs)
+        refused(result, USAGE)
+        assert obey(dsn, result.err) == f"grant select (id, queue, run_at) on asyncq.jobs {TO}"
+        assert run("defer", "t", dsn=theirs).code == 0
+
+
+def test_who_migrates_is_told_which_right_is_missing(empty_dsn: str) -> None:
+    with outsider(empty_dsn) as theirs:
+        result = run("migrate", dsn=theirs)
+        refused(result, USAGE)
+        database = conninfo_to_dict(empty_dsn)["dbname"]
+        assert obey(empty_dsn, result.err) == f"grant create on database {database} {TO}"
+        assert run("migrate", dsn=theirs).code == 0
+
+
+def test_a_refusal_that_no_grant_mends_is_the_databases_own_line(dsn: str) -> None:
+    with outsider(dsn) as theirs, psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(f"grant usage on schema asyncq {TO}; grant all on all tables in schema asyncq {TO}".encode())
+        admin.execute("alter table asyncq.jobs enable row level security")
+        refused(run("defer", "t", dsn=theirs), USAGE, "a right is missing", "row-level security", "jobs")
+
+
+async def test_a_worker_that_lacks_rights_says_so_at_the_start(start_worker: StartWorker, here: Path, dsn: str) -> None:
+    with outsider(dsn) as theirs:
+        worker = start_worker("shop_tasks", dsn=theirs)
+        assert await worker.wait() == USAGE
+        assert obey(dsn, worker.stderr) == (
+            f"grant usage on schema asyncq {TO}; grant select, update, delete on asyncq.jobs {TO};"
+            f" grant select on asyncq.migrations {TO}"
+        )
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute('revoke delete on asyncq.jobs from "Out sider"')
+        worker = start_worker("shop_tasks", dsn=theirs)
+        assert await worker.wait() == USAGE
+        assert worker.stderr == f"asyncq: role \"Out sider\" lacks a right: run 'grant delete on asyncq.jobs {TO}'\n"
+        obey(dsn, worker.stderr)
+        # What it asks for is all that it needs.
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            admin.execute("select asyncq.defer('shop_tasks.send', '{\"user_id\": 1}', 'emails')")
+            assert await start_worker("shop_tasks", "--burst", dsn=theirs).wait() == 0
+            assert admin.execute("select count(*) from asyncq.jobs").fetchone() == (0,)
 
 
 def test_dsns_are_taken_in_order_and_in_other_libraries_forms(dsn: str, closed_port: int) -> None:

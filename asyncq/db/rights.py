@@ -1,0 +1,70 @@
+"""What each kind of user of the schema must be allowed, and what a role lacks of it, as the GRANTs that mend it.
+
+These are the roles of README's section Permissions.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+
+from asyncq.db.arrays import texts
+from asyncq.db.connection import PlainCursor
+from asyncq.db.statements import load
+from asyncq.errors import ConfigurationError
+
+__all__ = ["CHECKS", "DEFERS", "LISTS", "MIGRATES", "REPLAYS", "WORKS", "Right", "check"]
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+class Right(NamedTuple):
+    """A privilege on `database`, `schema` or a table of the schema, or on some of the table's columns."""
+
+    object: str
+    privilege: str
+    columns: Sequence[str] = ()
+
+
+_LOOKS = Right("schema", "usage")
+
+WORKS = (
+    _LOOKS,
+    Right("jobs", "select"),
+    Right("jobs", "update"),
+    Right("jobs", "delete"),
+    Right("migrations", "select"),
+)
+"""A worker. Whether its handlers put jobs in, it cannot know."""
+
+DEFERS = (_LOOKS, Right("jobs", "insert"), Right("jobs", "select", ("id", "queue", "run_at")))
+LISTS = (_LOOKS, Right("jobs", "select"))
+REPLAYS = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"))
+CHECKS = (_LOOKS, Right("migrations", "select"))
+MIGRATES = (Right("database", "create"), _LOOKS, Right("schema", "create"), Right("migrations", "select"))
+
+
+async def check(connection: Connection, schema: str, rights: Sequence[Right]) -> None:
+    """Refuse a role that lacks some of these rights on what is there.
+
+    Raises:
+        ConfigurationError: with all that is to be granted, in one line.
+    """
+    async with PlainCursor(connection) as cursor:
+        await cursor.execute(
+            load("rights/lacking", schema),
+            {
+                "objects": [right.object for right in rights],
+                "privileges": [right.privilege for right in rights],
+                "columns": [texts(right.columns) for right in rights],
+            },
+        )
+        rows = await cursor.fetchall()
+    if not rows:
+        return
+    granted: dict[str, list[str]] = {}
+    for _, on, privilege, columns in rows:
+        granted.setdefault(on, []).append(f"{privilege} ({', '.join(columns)})" if columns else privilege)
+    role = rows[0][0]
+    grants = "; ".join(f"grant {', '.join(privileges)} on {on} to {role}" for on, privileges in granted.items())
+    raise ConfigurationError(f"role {role} lacks {'a right' if len(rows) == 1 else 'rights'}: run '{grants}'")
