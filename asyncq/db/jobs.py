@@ -36,6 +36,7 @@ __all__ = [
     "release",
     "replay",
     "rescue",
+    "unknown",
 ]
 
 Connection = psycopg.AsyncConnection[Any]
@@ -283,6 +284,20 @@ async def cleanup(session: Session, schema: str, *, retention: Mapping[str, time
         },
     )
     return rows[0][0]
+
+
+async def unknown(
+    session: Session, schema: str, *, queues: Sequence[str], tasks: Sequence[str], waited: float
+) -> Mapping[str, dict[str, float]]:
+    """Name the tasks, of each queue that has such, that are not among these and whose due jobs have waited so long.
+
+    Each with the seconds that its first job has waited, the longest first.
+    """
+    params = {"queues": list(queues), "tasks": list(tasks), "waited": waited}
+    found: dict[str, dict[str, float]] = {}
+    for queue, task, seconds in await session.fetch(load("jobs/unknown", schema), params):
+        found.setdefault(queue, {})[task] = seconds
+    return found
 
 
 async def discarded(connection: Connection, schema: str, *, queue: str, limit: int) -> list[Job]:

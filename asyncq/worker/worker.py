@@ -2,7 +2,7 @@
 
 ::
 
-    lifelines:   heartbeat, rescue, cleanup, listen      last to go: leases are kept while jobs drain
+    lifelines:   heartbeat, rescue, upkeep, listen       last to go: leases are kept while jobs drain
       settling:  finish                                  ends when the last outcome is written
         jobs:    claim until stopping, into execute      no new claims; at the grace deadline handlers are cancelled
 
@@ -11,7 +11,7 @@ hangs. A loop that dies takes the worker down in the same orderly way; there is 
 
 A thread watches the event loop itself, and keeps the leases while that is blocked.
 
-Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and cleanup, one that listens,
+Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and upkeep, one that listens,
 and, once the event loop was blocked, one for the thread that watches it.
 """
 
@@ -52,6 +52,7 @@ from asyncq.worker.quiet import Quiet
 from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
 from asyncq.worker.trouble import Trouble, one_line
+from asyncq.worker.unknown import Unknown
 from asyncq.worker.wakeup import Wakeup
 from asyncq.worker.watchdog import Watchdog
 
@@ -297,8 +298,13 @@ class Worker:
                 dry=self.stop,
             )
             rescuer = Rescuer(leases, self._schema, lease_seconds=self._shortest_lease)
-            retention = {queue.name: queue.retention for queue in self.queues.values()}
-            cleanup = Cleanup(leases, self._schema, retention=retention, every=options.cleanup)
+            cleanup = Cleanup(
+                leases,
+                self._schema,
+                retention={queue.name: queue.retention for queue in self.queues.values()},
+                every=options.cleanup,
+            )
+            unknown = Unknown(leases, self._schema, queues=list(self.queues), tasks=list(self.tasks))
             listener = Listener(
                 self._addresses["listen"],
                 self._schema,
@@ -317,6 +323,7 @@ class Worker:
                     ("horizon", horizon.run),
                     ("rescue", rescuer.run),
                     ("cleanup", cleanup.run),
+                    ("unknown tasks", unknown.run),
                     ("listen", listener.run),
                 ):
                     lifelines.start_soon(self._loop, name, run)
@@ -329,7 +336,7 @@ class Worker:
                     finisher.close()
                     # From here the deadline ends what an absent database would keep waiting.
                     settling.cancel_scope.deadline = anyio.current_time() + SETTLE_SECONDS
-                for each in (heartbeat, horizon, rescuer, cleanup, listener):
+                for each in (heartbeat, horizon, rescuer, cleanup, unknown, listener):
                     each.end()
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS

@@ -182,6 +182,28 @@ async def test_what_an_old_snapshot_keeps_is_not_walked_by_claims_that_read_on(
     assert walked["from the start"] > 500, walked
 
 
+@majors(12, 18)
+async def test_looking_for_unknown_tasks_reads_only_the_heads(conn: Connection) -> None:
+    await conn.execute("""
+        insert into asyncq.jobs (queue, task, priority, run_at)
+        select queue, 'task', n % priorities, now() - waited * interval '1 hour'
+        from (values ('few', 3, 1), ('many', 20, 1), ('later', 20, -1)) as given (queue, priorities, waited)
+        cross join generate_series(1, 40000) n
+    """)
+    for statistics in ("none", "fresh"):
+        if statistics == "fresh":
+            await conn.execute("vacuum (analyze) asyncq.jobs")
+        for queue, read in (("few", 3_000), ("many", 10_000), ("later", 0)):
+            given = {"queues": texts([queue]), "tasks": '{"another"}', "waited": 60}
+            plan = await explained(conn, "jobs/unknown", **given)
+            where = f"statistics: {statistics}, queue: {queue}"
+            scans = [each for each in nodes(plan) if each.get("Relation Name") == "jobs"]
+            assert {each.get("Index Name") for each in scans} == {"jobs_claim"}, where
+            [waiting] = [each for each in scans if "run_at" in each["Index Cond"]]
+            assert waiting["Actual Rows"] * waiting["Actual Loops"] == read, where
+            assert buffers(plan) < 500 + read, f"{where}: {buffers(plan)} buffers"
+
+
 STATEMENTS = sorted(f"jobs/{file.name.removesuffix('.sql')}" for file in (sql_folder() / "queries" / "jobs").iterdir())
 
 
