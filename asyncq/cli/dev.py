@@ -227,6 +227,7 @@ def worker_arguments(options: argparse.Namespace) -> list[str]:
     given += [f"--concurrency={options.concurrency}", f"--stall-leases={options.stall_leases}"]
     given += [f"--{name}={getattr(options, name).total_seconds()}" for name in ("poll", "grace", "cleanup")]
     given += [f"--{name}" for name in ("strict", "burst", "verbose") if getattr(options, name)]
+    given += [] if options.max_jobs is None else [f"--max-jobs={options.max_jobs}"]
     given += [] if options.durable else ["--no-durable"]
     if options.schema:
         given += [f"--schema={options.schema}"]

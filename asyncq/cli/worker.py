@@ -88,6 +88,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--burst", action="store_true", help="end when no due job is left")
     parser.add_argument(
+        "--max-jobs",
+        type=int,
+        metavar="N",
+        help="start no more than so many jobs, and end with the last (default: no limit)",
+    )
+    parser.add_argument(
         "--no-durable",
         dest="durable",
         action="store_false",
@@ -105,6 +111,7 @@ def options_of(options: argparse.Namespace) -> WorkerOptions:
         cleanup=options.cleanup,
         strict=options.strict,
         burst=options.burst,
+        max_jobs=options.max_jobs,
         durable=options.durable,
         stall_leases=options.stall_leases,
     )

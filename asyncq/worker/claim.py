@@ -17,7 +17,9 @@ queue may also have to be looked at without any: how often, and when, is decided
 what claims found.
 """
 
+import logging
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -40,6 +42,8 @@ from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup, jittered
 
 __all__ = ["Claimer", "share"]
+
+logger = logging.getLogger("asyncq.worker")
 
 MOST_DOUBTFUL = 100
 """Claims without an answer that are remembered in a long outage; the rescue knows of all."""
@@ -71,14 +75,15 @@ class Claimer:
         strict: serve them strictly in that order.
         tasks: what this worker can run, by name.
         poll: between two looks at everything.
-        burst: call `dry` once no due row is left and nothing runs here.
+        burst: call `done` once no due row is left and nothing runs here.
+        most: jobs to be started at most; call `done` once they are. None: no limit.
         lanes: from where each lane is read.
         executor: runs what is claimed.
         finisher: keeps what has run.
         quiet: the states of the queues, which say when to look without having been told.
         quiet_changed: called when one of them may wish something by what happened here.
         took: called with the shortest lease of each claim that found work.
-        dry: see `burst`.
+        done: see `burst` and `most`.
     """
 
     def __init__(
@@ -92,13 +97,14 @@ class Claimer:
         tasks: Mapping[str, Task[..., Any]],
         poll: timedelta,
         burst: bool,
+        most: int | None,
         lanes: Lanes,
         executor: Executor,
         finisher: Finisher,
         quiet: Mapping[str, Quiet],
         quiet_changed: Callable[[], None],
         took: Callable[[float], None],
-        dry: Callable[[], None],
+        done: Callable[[], None],
     ) -> None:
         self._session = session
         self._schema = schema
@@ -108,13 +114,14 @@ class Claimer:
         self._tasks = list(tasks)
         self._poll = poll.total_seconds()
         self._burst = burst
+        self._left = sys.maxsize if most is None else most
         self._lanes = lanes
         self._executor = executor
         self._finisher = finisher
         self._quiet = quiet
         self._quiet_changed = quiet_changed
         self._took = took
-        self._dry = dry
+        self._done = done
         self._wakeup = Wakeup()
         self._stopping = False
         self._back = False
@@ -220,7 +227,7 @@ class Claimer:
             # Asked once more, all of them, before it ends: the last jobs may have put in others.
             self._look_at(self._weights, Look.ALL)
             self._asked_last = True
-        free = min(self._executor.free, max(AT_ONCE, self._executor.concurrency // 2))
+        free = min(self._executor.free, max(AT_ONCE, self._executor.concurrency // 2), self._left)
         if free <= 0 or len(self._finisher) > 2 * len(self._executor.runs) + 1_000:
             return inf
         look = bool(self._looks) and now >= (self._next_back if self._ready else self._next_look)
@@ -231,7 +238,7 @@ class Claimer:
             if found:
                 self._asked_last = False
             elif self._burst and idle and not (self._ready or self._looks or self._follow or self._stopping):
-                self._dry()
+                self._done()
                 return inf
             return 0.0
         times = [self._next_poll, *self._due.values(), *self._follow.values()]
@@ -322,6 +329,10 @@ class Claimer:
         self._executor.start(rows, token)
         # Only now: the watchdog looks for what is held as soon as it is told, in a thread of its own.
         self._took(shortest)
+        self._left -= len(rows)
+        if self._left <= 0:
+            logger.info("all jobs of max_jobs have been started: no more claims, the worker ends with the last of them")
+            self._done()
 
     def _note(self, asked: Sequence[jobs.Asked], looks: Mapping[str, Look], claim: jobs.Claim, free: int) -> None:
         """Put the queues where they belong after a claim."""

@@ -39,6 +39,8 @@ class WorkerOptions:
         cleanup: how often to delete jobs past their retention, 1 second to 7 days.
         strict: serve queues strictly in the order given, not by their weights.
         burst: end when no due job is left and nothing runs here.
+        max_jobs: start no more jobs than this, 1 to 1,000,000,000, and end with the last of them: a fresh process may
+            then take over from one whose handlers leak memory.
         durable: wait until each claim, with the outcomes written along, has reached the server's disk. Without, the
             last of them, those of about half a second, may be undone by a crash of the server, and by nothing else:
             their jobs run again, also those that were done, and attempts begun in that time are not counted. What was
@@ -61,6 +63,7 @@ class WorkerOptions:
     cleanup: timedelta = timedelta(hours=1)
     strict: bool = False
     burst: bool = False
+    max_jobs: int | None = None
     durable: bool = True
     stall_leases: int = 10
     listen_dsn: str | None = None
@@ -70,6 +73,8 @@ class WorkerOptions:
         if self.listen_dsn is not None and not isinstance(self.listen_dsn, str):
             raise ConfigurationError(f"listen_dsn must be a DSN or None, not {self.listen_dsn!r:.100}")
         ranges.whole_number("stall_leases", self.stall_leases, (1, 1_000), ConfigurationError)
+        if self.max_jobs is not None:
+            ranges.whole_number("max_jobs", self.max_jobs, (1, 1_000_000_000), ConfigurationError)
         for what, value, shortest, longest in (
             ("poll", self.poll, timedelta(seconds=0.1), timedelta(days=1)),
             ("grace", self.grace, timedelta(0), timedelta(days=7)),

@@ -137,6 +137,7 @@ class Worker:
         self._pooled = False
         self._status: TaskStatus[None] = TASK_STATUS_IGNORED
         self._stops = 0
+        self._ending = False
         self._failure: BaseException | None = None
         self._starting: anyio.CancelScope | None = None
         self._changed: Wakeup | None = None
@@ -155,6 +156,11 @@ class Worker:
         self._stops += 2 if now else 1
         if self._stops == 1:
             logger.info("stopping: no more claims, running jobs have %s", self.options.grace)
+        self._end()
+
+    def _end(self) -> None:
+        """Claim no more, and end when the jobs have; one that ends by itself still waits for its first stop."""
+        self._ending = True
         if self._starting is not None:
             # Nothing is held yet, so what hangs at the start may be torn.
             self._starting.cancel()
@@ -289,13 +295,14 @@ class Worker:
                 tasks=self.tasks,
                 poll=options.poll,
                 burst=options.burst,
+                most=options.max_jobs,
                 lanes=lanes,
                 executor=executor,
                 finisher=finisher,
                 quiet=quiet,
                 quiet_changed=quiet_changed,
                 took=took,
-                dry=self.stop,
+                done=self._end,
             )
             rescuer = Rescuer(leases, self._schema, lease_seconds=self._shortest_lease)
             cleanup = Cleanup(
@@ -410,12 +417,15 @@ class Worker:
             )  # fmt: skip
 
     async def _drain(self, executor: Executor, claiming: anyio.CancelScope) -> list[str]:
-        """Wait for the stop, then for the handlers; gives the names of those that would not end."""
+        """Wait for the end, then for the handlers; gives the names of those that would not end."""
         changed = self._changed
         assert changed is not None
-        while not self._stops:
+        while not self._ending:
             await changed.sleep()
         claiming.deadline = anyio.current_time() + CLAIM_SECONDS
+        while not self._stops and executor.runs:
+            # It ends by itself, and nobody waits for it: the grace period begins with a stop.
+            await executor.wait_ended(0.05)
         grace_ends = anyio.current_time() + self.options.grace.total_seconds()
         while self._stops < 2 and executor.runs and (left := grace_ends - anyio.current_time()) > 0:
             # Woken by a second stop within this; the end of the last handler is looked for as often.
