@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from asyncq.cli import common, log
+from asyncq.cli.deadline import Deadline
 from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 from asyncq.worker import ExitCode, Worker, WorkerOptions
@@ -148,9 +149,11 @@ def run_worker(worker: Worker) -> int:
     """
     runner = asyncio.Runner(loop_factory=_loop_factory())
     loop = runner.get_loop()
-    main = loop.create_task(_under_signals(worker))
+    grace = worker.options.grace.total_seconds()
+    deadline = Deadline(loop, _SIGNALS, grace=grace, named=worker.named)
+    main = loop.create_task(_under_signals(worker, deadline))
     try:
-        code = _run_to_its_end(loop, main)
+        code = _run_to_its_end(loop, main, deadline)
     except BaseException as error:
         if not worker.served:
             runner.close()
@@ -167,7 +170,7 @@ def run_worker(worker: Worker) -> int:
     return code
 
 
-def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int]) -> int:
+def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int], deadline: Deadline) -> int:
     while True:
         try:
             return loop.run_until_complete(main)
@@ -176,6 +179,7 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int]) ->
                 raise
             # A task that a handler made raised it: asyncio stops the loop for that. It is no reason to end here.
             logger.warning("a task of a handler raised %s; the worker goes on", type(error).__name__)
+            loop.call_soon(deadline.listen)
 
 
 def _leave_behind() -> None:
@@ -211,22 +215,23 @@ def _keep_from_children() -> None:
     )
 
 
-async def _under_signals(worker: Worker) -> int:
+async def _under_signals(worker: Worker, deadline: Deadline) -> int:
     loop = asyncio.get_running_loop()
     _keep_from_children()
+
+    def stop() -> None:
+        worker.stop(late=deadline.late())
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop)
+
     for number in _SIGNALS:
         try:
-            loop.add_signal_handler(number, worker.stop)
+            loop.add_signal_handler(number, stop)
         except NotImplementedError:  # Windows has none in its event loops
-            signal.signal(number, _stops(worker, loop))
+            signal.signal(number, handle)
+    deadline.listen()
     return await worker.run()
-
-
-def _stops(worker: Worker, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(worker.stop)
-
-    return handle
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -28,7 +28,7 @@ from asyncq.worker.heartbeat import interval
 from asyncq.worker.options import ExitCode
 from asyncq.worker.trouble import one_line
 
-__all__ = ["Watchdog"]
+__all__ = ["SAY_SECONDS", "Watchdog", "blocking", "logger", "say"]
 
 logger = logging.getLogger("asyncq.worker")
 
@@ -176,8 +176,8 @@ class Watchdog:
     async def _stand_in(self, session: Session, turned: asyncio.Event, since: float) -> None:
         """Extend the leases until the loop turns."""
         own = self._own
-        job, stack = self._blocking()
-        _say(logger.warning, "the event loop has been blocked for %.1f s, by %s; leases are kept meanwhile\n%s",
+        job, stack = blocking(self._watched, self._watched_thread, self._named)
+        say(logger.warning, "the event loop has been blocked for %.1f s, by %s; leases are kept meanwhile\n%s",
              own.time() - since, job, stack)  # fmt: skip
         troubled = False
         longest = max((lease.seconds for lease in self._leases()), default=60.0)
@@ -196,22 +196,14 @@ class Watchdog:
                 pause = min(AGAIN_SECONDS, pause)
                 if not troubled:
                     troubled = True
-                    _say(logger.warning, "extending leases in its place: trouble with the database, trying again: %s",
+                    say(logger.warning, "extending leases in its place: trouble with the database, trying again: %s",
                          one_line(error))  # fmt: skip
             await _within(turned, min(pause, max(left, 0.0)))
-        _say(logger.warning, "the event loop turns again, after %.1f s", own.time() - since)
-
-    def _blocking(self) -> tuple[str, str]:
-        """What blocks: the job, if it is one, and where it is."""
-        task = asyncio.current_task(self._watched)
-        name = None if task is None else self._named(task) or f"the asyncio task {task.get_name()}"
-        frame = sys._current_frames().get(self._watched_thread)  # noqa: SLF001 - documented, and the only way to another thread's stack
-        stack = "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES:])
-        return name or "something that is no asyncio task", stack.rstrip()
+        say(logger.warning, "the event loop turns again, after %.1f s", own.time() - since)
 
     def _give_up(self, blocked: float) -> None:
-        job, stack = self._blocking()
-        thread = _say(
+        job, stack = blocking(self._watched, self._watched_thread, self._named)
+        thread = say(
             logger.critical,
             "the event loop has been blocked for %.0f s, by %s: this process ends itself, its jobs run again elsewhere"
             " when their leases have ended\n%s",
@@ -227,7 +219,18 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-def _say(log: Callable[..., None], *args: object) -> threading.Thread:
+def blocking(
+    loop: asyncio.AbstractEventLoop, thread: int, named: Callable[[asyncio.Task[object]], str | None]
+) -> tuple[str, str]:
+    """Say what blocks another thread's event loop: the job, if it is one, and where it is."""
+    task = asyncio.current_task(loop)
+    name = None if task is None else named(task) or f"the asyncio task {task.get_name()}"
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, and the only way to another thread's stack
+    stack = "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES:])
+    return name or "something that is no asyncio task", stack.rstrip()
+
+
+def say(log: Callable[..., None], *args: object) -> threading.Thread:
     """Log from a thread of its own: the one that is blocked may hold the lock of a log handler."""
     thread = threading.Thread(target=log, args=args, name="asyncq watchdog's log", daemon=True)
     thread.start()

@@ -75,6 +75,9 @@ CLAIM_SECONDS = 3.0
 SETTLE_SECONDS = 6.0
 """How long the last outcomes may take to be written."""
 
+FORCED_SETTLE_SECONDS = 3.0
+"""How long after a second signal."""
+
 LIFELINES_SECONDS = 1.0
 """How long statements of the other loops have at the very end."""
 
@@ -138,22 +141,30 @@ class Worker:
         self._status: TaskStatus[None] = TASK_STATUS_IGNORED
         self._stops = 0
         self._ending = False
+        self._late = 0.0
         self._failure: BaseException | None = None
         self._starting: anyio.CancelScope | None = None
+        self._settling: anyio.CancelScope | None = None
         self._changed: Wakeup | None = None
+        self._executor: Executor | None = None
         self._claimer: Claimer | None = None
         self._lanes: Lanes | None = None
         self._horizon: Horizon | None = None
 
-    def stop(self, *, now: bool = False) -> None:
+    def stop(self, *, now: bool = False, late: float = 0.0) -> None:
         """Ask `run` to end: claims stop, running jobs get the grace period.
 
         Args:
             now: cancel the handlers at once. A second call of `stop` does the same.
+            late: seconds since the stop was wanted. They are part of the grace period.
 
         To be called in the event loop of `run`.
         """
+        if self._stops == 0:
+            self._late = late
         self._stops += 2 if now else 1
+        if self._stops > 1 and self._settling is not None:
+            self._settling.deadline = min(self._settling.deadline, anyio.current_time() + FORCED_SETTLE_SECONDS)
         if self._stops == 1:
             logger.info("stopping: no more claims, running jobs have %s", self.options.grace)
         self._end()
@@ -168,6 +179,10 @@ class Worker:
             self._claimer.stop()
         if self._changed is not None:
             self._changed.set()
+
+    def named(self, task: asyncio.Task[object]) -> str | None:
+        """Name the job that an asyncio task runs, if it does. Any thread may ask."""
+        return None if self._executor is None else self._executor.named(task)
 
     async def run(self, *, task_status: TaskStatus[None] = TASK_STATUS_IGNORED) -> ExitCode:
         """Work until stopped.
@@ -244,7 +259,7 @@ class Worker:
                 listener.wake()
 
             finisher = Finisher(work, self._schema, written=freed, carrier=lambda: claimer.awake)
-            executor = Executor(
+            executor = self._executor = Executor(
                 self.tasks,
                 options.concurrency,
                 large_args=LargeArgs(work, self._schema).read,
@@ -342,13 +357,17 @@ class Worker:
                         stuck = await self._drain(executor, scope)
                     finisher.close()
                     # From here the deadline ends what an absent database would keep waiting.
-                    settling.cancel_scope.deadline = anyio.current_time() + SETTLE_SECONDS
+                    self._settle(settling.cancel_scope)
                 for each in (heartbeat, horizon, rescuer, cleanup, unknown, listener):
                     each.end()
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
             unwritten = finisher.ids()
         return self._verdict(stuck, unwritten)
+
+    def _settle(self, scope: anyio.CancelScope) -> None:
+        self._settling = scope
+        scope.deadline = anyio.current_time() + (FORCED_SETTLE_SECONDS if self._stops > 1 else SETTLE_SECONDS)
 
     async def _loop(
         self, name: str, run: Callable[[], Awaitable[None]], scope: anyio.CancelScope | None = None
@@ -426,7 +445,7 @@ class Worker:
         while not self._stops and executor.runs:
             # It ends by itself, and nobody waits for it: the grace period begins with a stop.
             await executor.wait_ended(0.05)
-        grace_ends = anyio.current_time() + self.options.grace.total_seconds()
+        grace_ends = anyio.current_time() + self.options.grace.total_seconds() - self._late
         while self._stops < 2 and executor.runs and (left := grace_ends - anyio.current_time()) > 0:
             # Woken by a second stop within this; the end of the last handler is looked for as often.
             await executor.wait_ended(min(left, 0.05))

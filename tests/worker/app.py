@@ -80,6 +80,20 @@ def stand_still(seconds: float) -> None:
 
 
 @work.task
+async def blocking_in_c() -> None:
+    """Holds the event loop in C, where no signal is seen; other threads run."""
+    await note("start")
+    lock_twice()
+
+
+def lock_twice() -> None:
+    mutex = ctypes.create_string_buffer(128)
+    libc = ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+
+
+@work.task
 async def loud() -> None:
     """Writes more to stderr than a pipe holds."""
     await note("start")

@@ -44,6 +44,7 @@ async def test_running_jobs_finish_within_the_grace_period(
     ids = await app.lasting.defer_many(conn, [app.lasting.args(1.0) for _ in range(20)])
     await eventually(lambda: starts(truth, 20), describe="all 20 run")
     worker.terminate()
+    await worker.wait_for("stopping")
     late = await app.lasting.defer(conn, 0.0)
     assert await worker.wait() == 0
     assert await truth.counts("start") == dict.fromkeys(ids, 1)
