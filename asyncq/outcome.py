@@ -25,6 +25,7 @@ __all__ = [
     "Snoozed",
     "change",
     "decide",
+    "kind_of",
 ]
 
 
@@ -166,6 +167,20 @@ def _only_leaf(error: BaseException | None) -> BaseException | None:
             break
         error = leaves[0]
     return error
+
+
+def kind_of(error: BaseException | None, interruption: Interruption | None) -> str:
+    """Name the type of a failure, for what counts equal ones.
+
+    >>> kind_of(ExceptionGroup("of a task group", [ValueError("x")]), None), kind_of(None, Interruption.TIMEOUT)
+    ('ValueError', 'TimeoutError')
+    """
+    if interruption is Interruption.TIMEOUT:
+        return TimeoutError.__name__
+    try:
+        return type(_only_leaf(error)).__name__
+    except BaseException:  # noqa: BLE001 - users' groups may be made of anything
+        return type(error).__name__
 
 
 COMPLETED = "completed"

@@ -41,8 +41,10 @@ from asyncq.outcome import (
     Snoozed,
     change,
     decide,
+    kind_of,
 )
 from asyncq.task import SyncTask, Task
+from asyncq.worker.repeated import Kind, Repeated
 from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Executor", "Run"]
@@ -114,6 +116,8 @@ class Executor:
         self._broke = broke
         self._threads = anyio.CapacityLimiter(concurrency)
         self._ended = Wakeup()
+        self._failures = Repeated()
+        self._summing_up: asyncio.TimerHandle | None = None
 
     @property
     def free(self) -> int:
@@ -269,7 +273,36 @@ class Executor:
                 final=isinstance(error, UndecodableArgsError),
             )
             self._finish(run.lease, change(outcome))
-            _log(run, outcome)
+            if not isinstance(outcome, (Retried, Discarded)) or self._has_line(run, outcome, error):
+                _log(run, outcome)
+
+    def _has_line(self, run: Run, outcome: Retried | Discarded, error: BaseException | None) -> bool:
+        """Say whether a failure is logged by itself; if not, it is counted, and summed up in time."""
+        if logger.isEnabledFor(logging.DEBUG):
+            return True
+        kind = Kind(run.row.task, kind_of(error, run.interruption), final=isinstance(outcome, Discarded))
+        by_itself = self._failures.met(kind, run.row.id, anyio.current_time())
+        if self._summing_up is None:
+            self._sum_up_in_time()
+        return by_itself
+
+    def sum_up(self, *, at_once: bool = False) -> None:
+        """Log what has been counted: of the windows that have ended, or all, when nothing runs any more."""
+        if self._summing_up is not None:
+            self._summing_up.cancel()
+            self._summing_up = None
+        for kind, times, last_job, seconds in self._failures.ended(anyio.current_time(), at_once=at_once):
+            logger.log(
+                logging.ERROR if kind.final else logging.WARNING,
+                "%d more failures of %s (%s)%s in the last %.0f s, the last was job %d",
+                times, kind.task, kind.error, " for good, discarded," if kind.final else "", max(seconds, 1), last_job,
+            )  # fmt: skip
+        self._sum_up_in_time()
+
+    def _sum_up_in_time(self) -> None:
+        next_end = self._failures.next_end()
+        if next_end is not None:
+            self._summing_up = asyncio.get_running_loop().call_at(next_end, self.sum_up)
 
 
 _COMPLETED = change(Completed())

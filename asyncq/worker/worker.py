@@ -363,7 +363,7 @@ class Worker:
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
             unwritten = finisher.ids()
-        return self._verdict(stuck, unwritten)
+        return self._verdict(executor, stuck, unwritten)
 
     def _settle(self, scope: anyio.CancelScope) -> None:
         self._settling = scope
@@ -457,7 +457,8 @@ class Worker:
             return []
         return executor.abandon()
 
-    def _verdict(self, stuck: list[str], unwritten: list[int]) -> ExitCode:
+    def _verdict(self, executor: Executor, stuck: list[str], unwritten: list[int]) -> ExitCode:
+        executor.sum_up(at_once=True)
         if unwritten:
             shown = ", ".join(map(str, unwritten[:20])) + (" ..." if len(unwritten) > 20 else "")
             logger.error(

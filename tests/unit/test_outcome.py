@@ -23,6 +23,7 @@ from asyncq.outcome import (
     Snoozed,
     change,
     decide,
+    kind_of,
 )
 
 TIMEOUT, STOP = Interruption.TIMEOUT, Interruption.STOP
@@ -288,3 +289,25 @@ def test_no_failure_is_retried_beyond_its_attempts_and_no_attempt_is_given_back_
         assert interruption is not TIMEOUT
     if error is None and interruption is not TIMEOUT:
         assert outcome == Completed()
+
+
+class EvilGroup(ExceptionGroup[Exception]):
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        raise RuntimeError("not even my exceptions")
+
+
+@pytest.mark.parametrize(
+    ("error", "interruption", "kind"),
+    [
+        (ValueError("x"), None, "ValueError"),
+        (ExceptionGroup("x", [ExceptionGroup("y", [ValueError("z")])]), None, "ValueError"),
+        (ExceptionGroup("x", [ValueError("y"), KeyError("z")]), None, "ExceptionGroup"),
+        (asyncio.CancelledError(), TIMEOUT, "TimeoutError"),
+        (EvilGroup("x", [ValueError("y")]), None, "EvilGroup"),
+    ],
+)
+def test_the_kind_of_a_failure_is_the_type_of_what_was_raised(
+    error: BaseException, interruption: Interruption | None, kind: str
+) -> None:
+    assert kind_of(error, interruption) == kind
