@@ -1,16 +1,18 @@
 """What several commands share: the DSN and the schema, what a role lacks, and the queues of the user's modules."""
 
 import argparse
+import asyncio
 import importlib
 import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -20,7 +22,15 @@ from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 
-__all__ = ["add_database", "dsn_of", "explaining", "queues_of", "schema_of", "seconds"]
+__all__ = ["add_database", "dsn_of", "explaining", "queues_of", "run", "schema_of", "seconds"]
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in an event loop of the kind that psycopg can use, which is not Windows' default."""
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(main)
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,6 @@
 """`asyncq discarded QUEUE` and `asyncq replay QUEUE`: look at dead letters, and put them back."""
 
 import argparse
-import asyncio
 import sys
 from typing import Any
 
@@ -44,7 +43,7 @@ def add(commands: Any) -> None:
 def run_discarded(options: argparse.Namespace) -> int:
     """Run `asyncq discarded`."""
     queue = Queue(options.queue, schema=common.schema_of(options))
-    found = asyncio.run(_discarded(common.dsn_of(options), queue, options.limit))
+    found = common.run(_discarded(common.dsn_of(options), queue, options.limit))
     for job in found:
         error = (job.last_error or "").strip()
         last = error.splitlines()[-1] if error else ""
@@ -69,7 +68,7 @@ async def _discarded(dsn: str, queue: Queue, limit: int) -> list[Job]:
 def run_replay(options: argparse.Namespace) -> int:
     """Run `asyncq replay`."""
     queue = Queue(options.queue, schema=common.schema_of(options))
-    replayed = asyncio.run(_replay(common.dsn_of(options), queue, options.ids or None))
+    replayed = common.run(_replay(common.dsn_of(options), queue, options.ids or None))
     for job_id in replayed:
         print(job_id)
     missed = sorted(set(options.ids) - set(replayed))

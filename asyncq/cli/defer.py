@@ -1,7 +1,6 @@
 """`asyncq defer TASK --args JSON`: put a job in from a shell or from the system's cron."""
 
 import argparse
-import asyncio
 import json
 import re
 import sys
@@ -66,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if not isinstance(given, dict):
         raise InvalidArgsError(f"--args must be a JSON object keyed by parameter name, not {options.args:.100}")
     ranges.name("the task", options.task, InvalidArgsError)
-    print(asyncio.run(_defer(dsn, options, given)))  # pyright: ignore[reportUnknownArgumentType] - any JSON
+    print(common.run(_defer(dsn, options, given)))  # pyright: ignore[reportUnknownArgumentType] - any JSON
     return 0
 
 

@@ -1,7 +1,6 @@
 """`asyncq migrate`: bring the database's schema up to this release, or say what is missing."""
 
 import argparse
-import asyncio
 import sys
 from typing import Any
 
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     schema = common.schema_of(options)
     if options.sql:
         dsn = common.find_dsn(options)
-        lacking = list(migrate.migrations()) if dsn is None else asyncio.run(_missing(dsn, schema))
+        lacking = list(migrate.migrations()) if dsn is None else common.run(_missing(dsn, schema))
         if lacking:
             sys.stdout.write(migrate.script(schema=schema, since=lacking[0].version - 1))
         else:
@@ -46,14 +45,14 @@ def run(options: argparse.Namespace) -> int:
         return 0
     dsn = common.dsn_of(options)
     if options.check:
-        lacking = asyncio.run(_missing(dsn, schema))
+        lacking = common.run(_missing(dsn, schema))
         for step in lacking:
             print(f"missing in schema {schema}: {_shown(step)}")
         if lacking:
             return ExitCode.SCHEMA
-        asyncio.run(_fits(dsn, schema))
+        common.run(_fits(dsn, schema))
     else:
-        for step in asyncio.run(_migrate(dsn, schema)):
+        for step in common.run(_migrate(dsn, schema)):
             print(f"applied to schema {schema}: {_shown(step)}")
     print(f"schema {schema} is up to date")
     return 0

@@ -18,7 +18,7 @@ from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 from asyncq.worker import ExitCode, Worker, WorkerOptions
 
-__all__ = ["add", "add_options", "options_of", "run_worker"]
+__all__ = ["add", "add_options", "loop_factory", "options_of", "run_worker"]
 
 Subparsers = Any
 
@@ -147,7 +147,7 @@ def run_worker(worker: Worker) -> int:
     Unless it stopped cleanly or never began, it does not come back but ends the process: a handler that swallows its
     cancellation would hold up the closing of the event loop, and a thread of one the end of the interpreter.
     """
-    runner = asyncio.Runner(loop_factory=_loop_factory())
+    runner = asyncio.Runner(loop_factory=loop_factory())
     loop = runner.get_loop()
     grace = worker.options.grace.total_seconds()
     deadline = Deadline(loop, _SIGNALS, grace=grace, named=worker.named)
@@ -234,7 +234,7 @@ async def _under_signals(worker: Worker, deadline: Deadline) -> int:
     return await worker.run()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Choose uvloop where it is installed; on Windows the loop that psycopg can use."""
     if sys.platform == "win32":
         return asyncio.SelectorEventLoop

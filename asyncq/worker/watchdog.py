@@ -91,7 +91,7 @@ class Watchdog:
         self._started = False
         self._thread = threading.Thread(target=self._main, name="asyncq watchdog", daemon=True)
         # The thread's.
-        self._own = asyncio.new_event_loop()
+        self._own = asyncio.SelectorEventLoop()  # the kind that psycopg can use on Windows too
         self._ended = asyncio.Event()
         self._wake = asyncio.Event()
         self._asleep = False

@@ -20,7 +20,6 @@ import logging
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
 from typing import Any
@@ -481,5 +480,6 @@ class Worker:
 
 
 def _refuse_proactor() -> None:
-    if sys.platform == "win32" and isinstance(asyncio.get_running_loop(), asyncio.ProactorEventLoop):
+    proactor = getattr(asyncio, "ProactorEventLoop", None)  # there is one on Windows only
+    if proactor is not None and isinstance(asyncio.get_running_loop(), proactor):
         raise ConfigurationError("psycopg needs a selector event loop: run the worker with asyncio.SelectorEventLoop")
