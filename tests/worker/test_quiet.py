@@ -221,6 +221,7 @@ async def test_one_writer_is_followed_and_no_worker_looks_by_itself(
 
     async with running_worker(queue, dsn, WorkerOptions(poll=RARE)):
         await becomes(conn, IDLE)
+        await notifications(listening)
         for number in range(200):
             await task.defer(conn, number)
             await anyio.sleep(0.002)
