@@ -30,6 +30,9 @@ __all__ = ["Address", "BusyError", "PlainCursor", "Session", "address_of", "chec
 PATIENCE_SECONDS = 30.0
 """How long a statement may take before the server is taken for lost."""
 
+FIRST_ANSWER_SECONDS = 10.0
+"""How long a new connection may take to answer, as long as it may take to come about."""
+
 _SETTINGS = {
     # Claims must see rows that were committed a moment ago, whatever the database's default is.
     "default_transaction_isolation": "read committed",
@@ -241,7 +244,11 @@ class Connected(NamedTuple):
 
 
 async def connect(address: Address) -> Connected:
-    """Open a connection of the worker's own, in autocommit: each statement is a short transaction."""
+    """Open a connection of the worker's own, in autocommit: each statement is a short transaction.
+
+    Raises:
+        TimeoutError: the server took the connection and did not answer on it.
+    """
     options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in address.settings.items())
     given = str(address.words.get("options") or "")
     try:
@@ -253,13 +260,25 @@ async def connect(address: Address) -> Connected:
         connection = await _connect(address.words)
         pooled = True
     else:
-        # Told to ignore them, a pooler takes the settings and forgets them. Nobody else has this one.
-        async with SessionCursor(connection) as cursor:
-            await cursor.execute("select current_setting('plan_cache_mode')", prepare=False)
-            pooled = await cursor.fetchone() != ("force_generic_plan",)
+        try:
+            pooled = not await _has_settings(connection)
+        except BaseException:
+            await connection.close()
+            raise
     if pooled:
         connection.prepare_threshold = None
+        # Other clients of the pooler may have left LISTEN behind. What comes of it would be kept for somebody to read.
+        connection.add_notify_handler(lambda _: None)
     return Connected(connection, pooled)
+
+
+async def _has_settings(connection: psycopg.AsyncConnection[TupleRow]) -> bool:
+    """Say whether the settings arrived: told to ignore them, a pooler takes them and forgets them."""
+    async with SessionCursor(connection) as cursor:
+        with anyio.fail_after(FIRST_ANSWER_SECONDS):
+            # Nobody else has this one.
+            await cursor.execute("select current_setting('plan_cache_mode')", prepare=False)
+            return await cursor.fetchone() == ("force_generic_plan",)
 
 
 async def _connect(words: Mapping[str, Any]) -> psycopg.AsyncConnection[TupleRow]:
@@ -366,6 +385,8 @@ class Session:
     ) -> None:
         async with connection.pipeline():
             await connection.execute("begin isolation level read committed")
+            # What a listener left in this session, before it found out that it was not its own.
+            await connection.execute("unlisten *")
             await apply_settings(connection, self._address, local=True)
             await cursor.execute(text, values, binary=True)
             await connection.execute("commit")

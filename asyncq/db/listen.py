@@ -52,8 +52,9 @@ async def listening(address: Address, schema: str) -> AsyncGenerator["Listening"
     connection, pooled = await connect(address)
     try:
         # Made first: what is heard from the first moment on is for its handler.
-        listening = Listening(connection, address if pooled else None)
-        await connection.execute(sql.SQL("listen {}").format(sql.Identifier(schema)))
+        listening = Listening(connection, address, pooled=pooled)
+        with anyio.fail_after(ANSWER_SECONDS):
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(schema)))
         yield listening
     finally:
         with anyio.CancelScope(shield=True):
@@ -63,9 +64,11 @@ async def listening(address: Address, schema: str) -> AsyncGenerator["Listening"
 class Listening:
     """A connection that listens."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[TupleRow], address: Address | None) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[TupleRow], address: Address, *, pooled: bool) -> None:
         self._connection = connection
         self._address = address
+        self.pooled = pooled
+        """Whether a pooler is in between that does not keep the settings of a session."""
         self._payloads: list[str] = []
         connection.add_notify_handler(lambda notification: self._payloads.append(notification.payload))
         self._answered_at = anyio.current_time()
@@ -118,15 +121,20 @@ class Listening:
             "select pg_notify(%(channel)s::text, %(payload)s::text)", {"channel": schema, "payload": _QUESTION + token}
         )
         arrived = asyncio.Event()
+        came = False
         with self.readable(arrived.set), anyio.move_on_after(DELIVERY_SECONDS):
             # What else comes is of no use yet: when this is over everything is looked at.
             while not any(heard.queue == token for heard in self.take()):
                 await arrived.wait()
                 arrived.clear()
-            if self._address is not None:
-                await apply_settings(self._connection, self._address, local=False)
-            return True
-        return False
+            came = True
+        if self.pooled:
+            with anyio.fail_after(ANSWER_SECONDS):
+                if came:
+                    await apply_settings(self._connection, self._address, local=False)
+                else:
+                    await self._connection.execute("unlisten *")
+        return came
 
     async def fetch(self, statement: LiteralString, params: Mapping[str, Any] | None = None) -> Sequence[TupleRow]:
         """Run a statement and give its rows."""

@@ -82,7 +82,7 @@ class Claimer:
         finisher: keeps what has run.
         quiet: the states of the queues, which say when to look without having been told.
         quiet_changed: called when one of them may wish something by what happened here.
-        took: called with the shortest lease of each claim that found work.
+        took: called with the shortest lease of each claim that found work, and the time before it was asked for.
         done: see `burst` and `most`.
     """
 
@@ -103,7 +103,7 @@ class Claimer:
         finisher: Finisher,
         quiet: Mapping[str, Quiet],
         quiet_changed: Callable[[], None],
-        took: Callable[[float], None],
+        took: Callable[[float, float], None],
         done: Callable[[], None],
     ) -> None:
         self._session = session
@@ -328,7 +328,7 @@ class Claimer:
             rows = sorted(rows, key=lambda row: order[row.queue])
         self._executor.start(rows, token)
         # Only now: the watchdog looks for what is held as soon as it is told, in a thread of its own.
-        self._took(shortest)
+        self._took(shortest, began)
         self._left -= len(rows)
         if self._left <= 0:
             logger.info("all jobs of max_jobs have been started: no more claims, the worker ends with the last of them")

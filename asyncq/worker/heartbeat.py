@@ -64,9 +64,9 @@ class Heartbeat:
         self._next = inf
         self._ended = False
 
-    def expect(self, lease_seconds: float) -> None:
-        """Plan for leases that were just taken: a short one must be extended before the next beat was due."""
-        soonest = anyio.current_time() + interval(lease_seconds)
+    def expect(self, lease_seconds: float, since: float) -> None:
+        """Plan for leases taken at some time: a short one must be extended before the next beat was due."""
+        soonest = since + interval(lease_seconds)
         if soonest < self._next:
             self._next = soonest
             self._wakeup.set()

@@ -4,7 +4,8 @@ Between a loss and the new subscription notifications are gone for good, so the 
 makes them safe to lose. While there is no subscription the worker looks by itself.
 
 Behind a pooler in transaction mode a subscription is taken and nothing is ever delivered. So each new one is tried out
-by a notification from another connection. Where that does not come the worker polls, and tries again once a minute.
+by a notification from another connection. Where that does not come the worker polls, and tries again once a minute; not
+through a pooler, which hands LISTEN to any session of its own each time.
 
 The connection also holds the locks by which senders see whether a notification is needed: `asyncq.worker.quiet` decides
 which. One task reads what arrives and sends these statements, in turn.
@@ -104,7 +105,7 @@ class Listener:
                 await anyio.sleep(trouble.met(error, now))
             else:
                 if not hears:
-                    await self._poll()
+                    await self._poll(again=not connection.pooled)
 
     def _hears(self, now: float) -> None:
         if self._deaf:
@@ -114,16 +115,20 @@ class Listener:
             each.subscribed(now)
         self._begun()
 
-    async def _poll(self) -> None:
-        """Leave it to the worker to look by itself for a while, which it does without a subscription."""
+    async def _poll(self, *, again: bool) -> None:
+        """Leave it to the worker to look by itself, which it does without a subscription; for a while, or for good."""
         if not self._deaf:
             logger.warning(
                 "listening: notifications do not arrive, as behind a pooler in transaction mode; looking for jobs once"
                 " a second instead, unless --listen-dsn gives a direct connection to the same database"
             )
             self._deaf = True
-        self._begun()
-        await anyio.sleep(RETRY_SECONDS)
+        while True:
+            # Nobody tells when the pooler leads to another server.
+            self._begun()
+            await anyio.sleep(RETRY_SECONDS)
+            if again:
+                return
 
     async def _serve(self, connection: Listening) -> None:
         while True:

@@ -1,6 +1,6 @@
 """What may be chosen about a worker, and how it can end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import IntEnum
 
@@ -66,7 +66,7 @@ class WorkerOptions:
     max_jobs: int | None = None
     durable: bool = True
     stall_leases: int = 10
-    listen_dsn: str | None = None
+    listen_dsn: str | None = field(default=None, repr=False)  # it may have a password
 
     def __post_init__(self) -> None:
         ranges.whole_number("concurrency", self.concurrency, (1, 10_000), ConfigurationError)

@@ -12,7 +12,7 @@ import anyio
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.worker.trouble import Trouble
-from asyncq.worker.wakeup import Wakeup
+from asyncq.worker.wakeup import Wakeup, jittered
 
 __all__ = ["Unknown"]
 
@@ -22,7 +22,10 @@ WAITED_SECONDS = 60.0
 """How long a due job may wait without a word, and how long after the start the first look comes."""
 
 EVERY_SECONDS = 300.0
-"""Between two looks."""
+"""Between two looks, at most: half to all of it, and of the time before the first."""
+
+EVERY_FACTOR = 200.0
+"""Not before so many times as long as the last look took."""
 
 MOST_NAMES = 20
 """So many names are logged of each queue."""
@@ -57,11 +60,12 @@ class Unknown:
         trouble = Trouble("looking for jobs of unknown tasks")
         pause = WAITED_SECONDS
         while True:
-            await self._wakeup.sleep(pause)
+            await self._wakeup.sleep(jittered(pause))
             if self._ended:
                 return
             # Also after a failure: it is nothing that anybody waits for.
             pause = EVERY_SECONDS
+            began = anyio.current_time()
             try:
                 found = await jobs.unknown(
                     self._session, self._schema, queues=self._queues, tasks=self._tasks, waited=WAITED_SECONDS
@@ -70,6 +74,8 @@ class Unknown:
                 trouble.met(error, anyio.current_time())
                 continue
             trouble.over()
+            # Under an old snapshot it also walks what that keeps of the jobs that have run since.
+            pause = max(pause, EVERY_FACTOR * (anyio.current_time() - began))
             for queue, tasks in found.items():
                 if self._told.get(queue) != tasks.keys():
                     _tell(queue, tasks)

@@ -12,7 +12,7 @@ hangs. A loop that dies takes the worker down in the same orderly way; there is 
 A thread watches the event loop itself, and keeps the leases while that is blocked.
 
 Connections, all the worker's own: one for claims and outcomes, one for leases, rescue and upkeep, one that listens,
-and, once the event loop was blocked, one for the thread that watches it.
+once the event loop was blocked, one for the thread that watches it, and one for a heartbeat while upkeep takes long.
 """
 
 import asyncio
@@ -295,8 +295,8 @@ class Worker:
             lanes = self._lanes = Lanes()
             horizon = self._horizon = Horizon(leases, self._schema, lanes=lanes, tasks=list(self.tasks))
 
-            def took(lease_seconds: float) -> None:
-                heartbeat.expect(lease_seconds)
+            def took(lease_seconds: float, since: float) -> None:
+                heartbeat.expect(lease_seconds, since)
                 horizon.moved()
                 watchdog.expect()
 

@@ -1,13 +1,16 @@
 """The heartbeat: it extends what is held, says what is not, and stays on its page."""
 
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import anyio
 import psycopg
+import pytest
+from anyio.abc import SocketStream
 from psycopg import sql
 
-from asyncq.db import jobs
+from asyncq.db import connection, jobs
 from asyncq.db.connection import Session, address_of
 from asyncq.job import Lease
 from asyncq.worker.heartbeat import Heartbeat
@@ -148,7 +151,7 @@ async def test_a_beat_does_not_wait_for_a_statement_that_takes_long(dsn: str, co
     async with anyio.create_task_group() as group:
         group.start_soon(upkeep)
         group.start_soon(heartbeat.run)
-        heartbeat.expect(lease_seconds)
+        heartbeat.expect(lease_seconds, anyio.current_time())
 
         async def extended() -> bool:
             return await value(conn, "select leased_until > now() + interval '2.5 seconds' from asyncq.jobs")
@@ -168,3 +171,32 @@ async def test_a_beat_does_not_wait_for_a_statement_that_takes_long(dsn: str, co
         group.cancel_scope.cancel()
     await session.close()
     assert lost == []
+
+
+async def test_a_server_that_takes_the_connection_and_says_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a pooler whose server hangs: it logs its clients in by itself."""
+    monkeypatch.setattr(connection, "FIRST_ANSWER_SECONDS", 0.2)
+    login = b"R\0\0\0\x08\0\0\0\0" + b"S\0\0\0\x18server_version\x0015.0\0" + b"Z\0\0\0\x05I"
+    ended: list[bytes] = []
+
+    async def serve(client: SocketStream) -> None:
+        async with client:
+            await client.receive()
+            await client.send(login)
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    ended.append(await client.receive())
+            ended.append(b"")
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    dsn = f"host=127.0.0.1 port={port} dbname=x user=x sslmode=disable gssencmode=disable"
+    async with anyio.create_task_group() as group:
+        group.start_soon(listener.serve, serve)
+        session = Session(address_of(f"{dsn} target_session_attrs=any", "test"))
+        with anyio.move_on_after(5) as in_time, pytest.raises(TimeoutError):
+            await session.fetch("select 1", {})
+        assert not in_time.cancelled_caught
+        await eventually(lambda: b"" in ended, describe="it closed the connection")
+        group.cancel_scope.cancel()
+    await listener.aclose()

@@ -5,7 +5,6 @@ import time
 from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import psycopg
@@ -17,6 +16,7 @@ from asyncq.db.jobs import heartbeat
 from tests.conftest import StartWorker
 from tests.eventually import eventually
 from tests.pgbouncer import PgBouncer
+from tests.sql.rows import value
 from tests.truth import TruthLog
 from tests.worker import app
 from tests.worker.inside import recording, running_worker
@@ -33,18 +33,6 @@ def bouncer(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Generat
     bouncer = PgBouncer(dsn, tmp_path, **getattr(request, "param", {}))
     yield bouncer
     bouncer.stop()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notification that is on its way arrives in a few milliseconds."""
-    monkeypatch.setattr("asyncq.db.listen.DELIVERY_SECONDS", 0.5)
-
-
-async def value(conn: Connection, statement: str) -> Any:
-    cursor = await conn.execute(statement.encode())
-    row = await cursor.fetchone()
-    return row[0] if row else None
 
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> int:
@@ -83,20 +71,18 @@ async def test_a_worker_runs_all_jobs_through_it(bouncer: PgBouncer, conn: Conne
 
 
 async def test_where_notifications_do_not_arrive_it_says_so_once_and_looks_each_second(
-    bouncer: PgBouncer, conn: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    bouncer: PgBouncer, conn: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("asyncq.worker.listen.RETRY_SECONDS", 0.5)
     caplog.set_level(logging.INFO)
     queue = Queue()
     task, ran = recording(queue)
     async with running_worker(queue, bouncer.dsn, WorkerOptions(poll=timedelta(hours=1))):
         for number in range(3):
-            # Long enough for the worker to be as lazy as it gets, and to try its subscription again.
             await anyio.sleep(1.5)
             asked = time.monotonic()
             await task.defer(conn, number)
             await eventually(lambda wanted=number + 1: len(ran) == wanted, 5, describe="the job starts")
-            assert time.monotonic() - asked < 2.0
+            assert time.monotonic() - asked < 3.0
     assert said(caplog, UNDELIVERED) == 1
     assert said(caplog, "worker ready") == 1
 
@@ -117,7 +103,7 @@ async def test_with_a_direct_connection_to_listen_jobs_start_at_once(
             await eventually(lambda wanted=number + 1: len(ran) == wanted, 5, describe="the job starts")
             waited.append(time.monotonic() - asked)
     # Looking by itself it would take from a quarter to half a second on average.
-    assert sorted(waited)[4] < 0.1
+    assert sorted(waited)[4] < 0.2
     assert said(caplog, UNDELIVERED) == 0
     assert said(caplog, "through a pooler") == 1
 
@@ -141,7 +127,7 @@ async def test_in_session_mode_notifications_arrive(
 
 @pytest.mark.parametrize("bouncer", [{"sessions": 1}], indirect=True)
 async def test_nothing_is_left_in_sessions_that_others_use(bouncer: PgBouncer, conn: Connection) -> None:
-    """Neither settings, nor prepared statements, nor locks: there is one session, which each client gets in turn."""
+    """No settings, prepared statements, locks or channels: there is one session, which each client gets in turn."""
     async with await psycopg.AsyncConnection.connect(bouncer.dsn, autocommit=True, prepare_threshold=None) as neighbour:
         settings = (
             "select string_agg(name || setting, ',' order by name) from pg_settings where name <> 'application_name'"
@@ -153,6 +139,7 @@ async def test_nothing_is_left_in_sessions_that_others_use(bouncer: PgBouncer, c
             await task.defer_many(conn, [task.args(number) for number in range(50)])
             await eventually(lambda: len(ran) == 50, describe="the jobs ran")
             assert await value(neighbour, settings) == before
+            assert await value(neighbour, "select count(*) from pg_listening_channels()") == 0
             assert await value(neighbour, "select count(*) from pg_prepared_statements") == 0
             assert await value(neighbour, "select count(*) from pg_locks where locktype = 'advisory'") == 0
 

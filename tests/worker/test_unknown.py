@@ -45,6 +45,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     """Workers that look several times a second."""
     monkeypatch.setattr(unknown, "WAITED_SECONDS", 0.2)
     monkeypatch.setattr(unknown, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(unknown, "EVERY_FACTOR", 0.0)
     caplog.set_level(logging.INFO, "asyncq")
     watched, look = Watched(caplog), jobs.unknown
 
@@ -173,3 +174,14 @@ async def test_looks_that_fail_end_nothing(
         await watched.look({"b"})
         assert inside.code is None
     assert len(watched.warnings) == 1
+
+
+async def test_a_row_due_since_ever_does_not_hide_the_others(
+    dsn: str, conn: psycopg.AsyncConnection, watched: Watched
+) -> None:
+    await conn.execute(
+        "insert into asyncq.jobs (queue, task, run_at) values ('mail', 'ever', '-infinity'),"
+        " ('mail', 'ancient', '4713-01-01 00:00+00 BC'), ('mail', 'late', now() - interval '1 hour')"
+    )
+    async with old_worker(dsn):
+        await watched.look({"ever", "ancient", "late"})

@@ -5,7 +5,7 @@
 -- Locks:   none
 -- Index:   jobs_claim. Of each queue and priority only the first 1,000 jobs are read, and of each queue 10,000: behind a
 --          backlog that the worker knows it sees nothing, and what nobody takes comes to the head in time.
-select unknown.queue, unknown.task, extract(epoch from now() - min(unknown.run_at))::float8
+select unknown.queue, unknown.task, extract(epoch from now() - min(greatest(unknown.run_at, '0001-01-01 00:00+00')))::float8
 from (
     select given.queue, head.task, head.run_at
     from unnest(%(queues)s::text[]) as given (queue)
