@@ -193,7 +193,7 @@ async def test_the_worker_survives_a_restart_of_it(bouncer: PgBouncer, conn: Con
 
 
 async def test_leases_are_kept_and_a_killed_workers_jobs_are_rescued(
-    bouncer: PgBouncer, conn: Connection, truth: TruthLog, start_worker: StartWorker
+    bouncer: PgBouncer, dsn: str, conn: Connection, truth: TruthLog, start_worker: StartWorker
 ) -> None:
     """Heartbeat, watchdog and rescue in processes of their own; leases are one second."""
     first = start_worker("tests.worker.app", dsn=bouncer.dsn)
@@ -213,9 +213,11 @@ async def test_leases_are_kept_and_a_killed_workers_jobs_are_rescued(
         return len(await truth.rows(forever.id, "start")) == times
 
     await eventually(lambda: started(1), describe="the job starts")
-    second = start_worker("tests.worker.app", "--grace", "0", dsn=bouncer.dsn)
+    second = start_worker("tests.worker.app", "--grace", "0", "--listen-dsn", dsn, dsn=bouncer.dsn)
     await second.wait_ready()
     first.kill()
     await eventually(lambda: started(2), 15, describe="the job runs again")
     second.terminate()
     assert await second.wait() == ExitCode.STOPPED
+    assert UNDELIVERED in first.stderr
+    assert UNDELIVERED not in second.stderr
