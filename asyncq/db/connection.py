@@ -8,7 +8,7 @@ statement then goes in a transaction that begins with the settings, all in one r
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -326,7 +326,7 @@ class Session:
     async def fetch(
         self,
         statement: LiteralString,
-        params: Mapping[str, object],
+        params: Mapping[str, object] | Callable[[], Mapping[str, object]],
         *,
         patience: float | None = None,
         turn_within: float = inf,
@@ -335,7 +335,7 @@ class Session:
 
         Args:
             statement: with parameters by name.
-            params: their values.
+            params: their values, or what gives them when the statement is about to be sent.
             patience: seconds for this statement, instead of the session's.
             turn_within: seconds to wait for those before it, else `BusyError`.
         """
@@ -346,7 +346,8 @@ class Session:
             assert cursor is not None
             try:
                 text, names = numbered(statement)
-                values = [params[name] for name in names]
+                given = params() if callable(params) else params
+                values = [given[name] for name in names]
                 with anyio.fail_after(patience or self._patience):
                     if self._pooled:
                         await self._execute_pooled(connection, cursor, text, values)

@@ -6,7 +6,7 @@ A worker reads them as these numbers. They are exact, cost nothing to read, and 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-__all__ = ["LAST", "START", "Position", "literal", "readable"]
+__all__ = ["LAST", "NEVER", "START", "Position", "literal", "readable"]
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
@@ -25,6 +25,10 @@ START = Position(-(2**63), -(2**63))
 
 LAST = 2**63 - 1
 """An id that no job has: behind all jobs of one instant."""
+
+
+NEVER = 2**63 - 1
+"""The instant after all others."""
 
 
 def readable(instant: int) -> datetime:

@@ -4,7 +4,7 @@ Those that a worker runs take its `Session`; those that a user runs take the use
 user's transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from math import inf
@@ -14,7 +14,7 @@ import psycopg
 
 from asyncq.db.arrays import numbers, texts
 from asyncq.db.connection import PlainCursor, Session
-from asyncq.db.instants import START, Position, literal
+from asyncq.db.instants import NEVER, START, Position, literal
 from asyncq.db.statements import load
 from asyncq.job import Job, JobState, Lease
 from asyncq.outcome import Change
@@ -247,8 +247,9 @@ async def release(session: Session, schema: str, tokens: Sequence[int]) -> int:
 
 
 class Rescue(NamedTuple):
-    """What a rescue did, in how many seconds the next lease ends, and what is to be known of the next one's `since`."""
+    """What a rescue did, in how many seconds the next lease ends, and what is to be known for the next one."""
 
+    late: bool
     mine: bool
     rescued: Sequence[tuple[int, str, str, JobState, int, str]]
     next_seconds: float | None
@@ -256,21 +257,32 @@ class Rescue(NamedTuple):
     writers: Sequence[str]
     over: bool
     first: int | None
+    answered_at: int
 
 
 async def rescue(
-    session: Session, schema: str, *, batch: int, since: int = START.run_at, awaited: Sequence[str] = ()
+    session: Session,
+    schema: str,
+    *,
+    batch: int,
+    since: int = START.run_at,
+    awaited: Sequence[str] = (),
+    not_after: Callable[[], int] = lambda: NEVER,
 ) -> Rescue:
-    """Take back jobs whose lease ran out; rows of (id, queue, task, state, attempts, worker that held it)."""
+    """Take back jobs whose lease ran out; rows of (id, queue, task, state, attempts, worker that held it).
+
+    What comes to the server after `not_after`, on its clock, rescues nothing and says so by `late`. That is asked for
+    when the statement is about to be sent.
+    """
     params = {"batch": batch, "since": literal(since), "awaited": texts(awaited)}
-    rows = await session.fetch(load("jobs/rescue", schema), params)
+    rows = await session.fetch(load("jobs/rescue", schema), lambda: params | {"not_after": literal(not_after())})
     rescued = [
         (job_id, queue, task, JobState(state), attempts, worker)
-        for _, job_id, queue, task, state, attempts, worker, *_ in rows
+        for _, _, job_id, queue, task, state, attempts, worker, *_ in rows
         if job_id is not None
     ]
-    mine, *_, next_seconds, looked_at, writers, over, first, _ = rows[0]
-    return Rescue(mine, rescued, next_seconds, looked_at, writers, over, first)
+    late, mine, *_, next_seconds, looked_at, writers, over, first, answered_at, _ = rows[0]
+    return Rescue(late, mine, rescued, next_seconds, looked_at, writers, over, first, answered_at)
 
 
 async def cleanup(session: Session, schema: str, *, retention: Mapping[str, timedelta], batch: int) -> int:

@@ -1,8 +1,10 @@
 """Take back the jobs of dead workers, whoever's they were: from what their rows say alone.
 
 Each worker looks when the earliest lease it saw runs out, and at least once per shortest lease of its queues; an
-advisory lock lets one at a time act. After a loss of contact it first waits one heartbeat interval, so that after an
-outage of the database the workers that live extend their leases before anybody takes them for dead.
+advisory lock lets one at a time act.
+
+After an outage the workers that live extend their leases before anybody takes them for dead: see
+`asyncq.worker.contact`. So that it knows of none, it also looks shortly before the lease that it saw ends.
 
 It looks at what was claimed since the first run that is still going on, so that the entries of finished runs, which an
 old snapshot may keep in the index, are not walked each time. How it knows that nothing comes up before that, from a
@@ -17,6 +19,7 @@ from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.db.instants import START
 from asyncq.job import JobState
+from asyncq.worker.contact import Contact
 from asyncq.worker.heartbeat import interval
 from asyncq.worker.horizon import Past
 from asyncq.worker.trouble import Trouble
@@ -39,9 +42,6 @@ WHOLE_FACTOR = 200.0
 HELD_SECONDS = 1.0
 """How long a row whose lease ran out, but that somebody holds, is left alone."""
 
-CONTACT_SECONDS = 3.0
-"""The least time of unbroken contact before a rescue: anybody's jobs are rescued, and heartbeats try each 2 seconds."""
-
 
 class Rescuer:
     """Rescue until ended.
@@ -56,11 +56,13 @@ class Rescuer:
         self._session = session
         self._schema = schema
         self._lease_seconds = lease_seconds
+        self._ahead = interval(lease_seconds) / 2
         self._wakeup = Wakeup()
         self._ended = False
         # On the database's clock: nothing claimed before that is running.
         self._since = START.run_at
         self._past = Past()
+        self._contact = Contact(interval(lease_seconds))
         self._connected_at: float | None = None
         self._whole_at = 0.0
 
@@ -84,23 +86,32 @@ class Rescuer:
     async def _rescue(self) -> float:
         """Gives the seconds until the next look."""
         await self._session.ensure_connected()
-        since = self._session.connected_at
-        assert since is not None
+        connected_at = self._session.connected_at
+        assert connected_at is not None
         now = anyio.current_time()
-        contact = now - since
-        if since != self._connected_at or now >= self._whole_at:
+        if connected_at != self._connected_at or now >= self._whole_at:
             # Perhaps another server, with another clock.
             self._since, self._past = START.run_at, Past()
-            self._connected_at, self._whole_at = since, now + WHOLE_SECONDS
-        needed = max(interval(self._lease_seconds), CONTACT_SECONDS)
-        if contact < needed:
-            return needed - contact
+            self._whole_at = now + WHOLE_SECONDS
+        if connected_at != self._connected_at:
+            self._connected_at = connected_at
+            self._contact.lost()
+        if (missing := self._contact.missing(now)) > 0:
+            return missing
         whole = self._since == START.run_at
         found = await jobs.rescue(
-            self._session, self._schema, batch=BATCH, since=self._since, awaited=self._past.awaited
+            self._session,
+            self._schema,
+            batch=BATCH,
+            since=self._since,
+            awaited=self._past.awaited,
+            not_after=self._sent,
         )
+        answered_at = anyio.current_time()
+        ended = found.next_seconds is not None and found.next_seconds <= 0
+        self._contact.answered(found.answered_at, answered_at, late=found.late, ended=ended)
         if whole:
-            self._whole_at = max(self._whole_at, now + WHOLE_FACTOR * (anyio.current_time() - now))
+            self._whole_at = max(self._whole_at, now + WHOLE_FACTOR * (answered_at - now))
         self._move(found)
         for job_id, queue, task, state, attempts, worker in found.rescued:
             what = "discarded, its attempts are used up" if state is JobState.DISCARDED else "runs again"
@@ -108,14 +119,22 @@ class Rescuer:
                 "job %d (%s of queue %s) was rescued from worker %s after attempt %d: %s",
                 job_id, task, queue, worker, attempts, what,
             )  # fmt: skip
-        if len(found.rescued) == BATCH:
-            return 0.0
-        pause = self._lease_seconds
-        if found.next_seconds is not None:
-            # One that ran out already is held by another rescuer, or by somebody's open transaction.
-            next_end = found.next_seconds + MARGIN_SECONDS
-            pause = min(pause, next_end if next_end > 0 else HELD_SECONDS)
-        return pause
+        return 0.0 if len(found.rescued) == BATCH else self._pause(found.next_seconds)
+
+    def _sent(self) -> int:
+        if self._session.connected_at != self._connected_at:
+            return START.run_at  # another loop has lost the connection, and opened another
+        return self._contact.sent(anyio.current_time())
+
+    def _pause(self, next_seconds: float | None) -> float:
+        longest = self._lease_seconds - self._ahead
+        if next_seconds is None:
+            return longest
+        if next_seconds <= 0:
+            # Held by another rescuer, or by somebody's open transaction.
+            return min(HELD_SECONDS, longest)
+        next_end = next_seconds + MARGIN_SECONDS
+        return min(next_end if next_end <= self._contact.needed else next_seconds - self._ahead, longest)
 
     def _move(self, found: jobs.Rescue) -> None:
         """Look at less the next time."""

@@ -25,7 +25,7 @@ TOKEN = 77
 EXPIRED = sql.SQL("now() - interval '1 second'")
 
 
-PARAMS = {"batch": 10, "since": "-infinity", "awaited": "{}"}
+PARAMS = {"batch": 10, "since": "-infinity", "awaited": "{}", "not_after": "infinity"}
 
 
 async def rescue(
@@ -198,6 +198,18 @@ async def test_a_row_that_changes_between_the_look_and_the_lock_stays_as_it_is(
         await tx_conn.commit()
     assert [row[0] for row in rescued[0].rescued] == [dead]
     assert await ids(conn, "running") == [extended]
+
+
+async def test_what_comes_too_late_rescues_nothing_and_says_what_there_is(session: Session, conn: Connection) -> None:
+    job_id = await running(conn, TOKEN, leased_until=EXPIRED)
+    early = await rescue(session, batch=0)
+    found = await jobs.rescue(session, "asyncq", batch=10, not_after=lambda: early.answered_at)
+    assert (found.late, found.mine, list(found.rescued)) == (True, False, [])
+    assert found.next_seconds is not None
+    assert found.next_seconds < 0
+    later = found.answered_at + 60_000_000
+    found = await jobs.rescue(session, "asyncq", batch=10, not_after=lambda: later)
+    assert (found.late, [row[0] for row in found.rescued]) == (False, [job_id])
 
 
 async def test_whoever_was_rescued_can_neither_beat_nor_finish(session: Session, conn: Connection) -> None:

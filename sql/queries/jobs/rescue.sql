@@ -1,22 +1,29 @@
 -- Take back jobs whose lease ran out: their worker died, hung, or lost its network.
 --
--- Params:  batch, since (nothing that was claimed before is running), awaited (transactions, as an earlier call gave them)
--- Returns: rows (mine, id, queue, task, state, attempts, locked_by, next_seconds, looked_at, writers, over, first): what
---          was rescued, and in how many seconds the next lease ends (negative: it did, and could not be taken; null:
---          nothing is running); one row with a null id when there was nothing. mine is false when another worker is at
---          it, or this one came too late. Of the next `since`: see horizon.sql, and when the first of what is running
---          was claimed.
+-- Params:  batch, since (nothing that was claimed before is running), awaited (transactions, as an earlier call gave
+--          them), not_after (when it comes later than this it rescues nothing)
+-- Returns: rows (late, mine, id, queue, task, state, attempts, locked_by, next_seconds, looked_at, writers, over, first,
+--          answered_at): what was rescued, and in how many seconds the next lease ends (negative: it did, and could not
+--          be taken; null: nothing is running); one row with a null id when there was nothing. late: it was held up on
+--          its way. mine is false then, and when another worker is at it. Of the next `since`: see horizon.sql, and
+--          when the first of what is running was claimed. answered_at is the time at the end.
 -- Locks:   a transaction-level advisory lock, one rescuer at a time; then the rows, with SKIP LOCKED
 -- Index:   jobs_running, from `since` on: behind it are entries of finished runs that an old snapshot may still need
 -- Races:   a finish, a heartbeat or a fresh claim since the snapshot changes the row: its conditions are looked at
 --          again under the lock, so what was finished or extended stays as it is.
 with
 -- include writers,
+arrival as materialized (
+    -- Not when this statement itself was held up, by a lock on the table, by a server that stood still or in a pooler
+    -- that waits for one: so were the heartbeats of workers that live, and they go first.
+    select clock_timestamp() >= least(now() + interval '1 second', %(not_after)s::text::timestamptz) as late
+),
 turn as materialized (
-    -- Not when this statement itself was held up, by a lock on the table or a server that stood still: so were the
-    -- heartbeats of workers that live, and they go first.
-    select clock_timestamp() - now() < interval '1 second'
-        and pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
+    select
+        arrival.late,
+        not arrival.late
+            and pg_try_advisory_xact_lock(hashtext('asyncq.rescue'), hashtext(current_database())) as mine
+    from arrival
 ),
 -- Read once: what an old snapshot keeps of runs that have ended since is walked along.
 running as materialized (
@@ -55,7 +62,7 @@ notified as (
     from (select distinct rescued.queue from rescued where rescued.state = 'available') waiting
 )
 select
-    turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
+    turn.late, turn.mine, rescued.id, rescued.queue, rescued.task, rescued.state, rescued.attempts, rescued.locked_by,
     (
         -- Also of one that ran out and that somebody's open transaction holds: negative, to be looked at again soon.
         select extract(epoch from min(least(running.leased_until, '9999-12-29 00:00+00')) - now())::float8
@@ -66,6 +73,7 @@ select
     array(select writer.name from writer),
     not exists (select 1 from writer where writer.name = any(%(awaited)s::text::text[]) or writer.name like '-1/%%'),
     (select min(running.attempted_at) from running),
+    clock_timestamp(),
     notified.queues
 from turn
 -- Read here so that it is carried out.
