@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["LONGEST", "clean", "describe"]
+__all__ = ["LONGEST", "clean", "describe", "type_name"]
 
 LONGEST = 16_384
 """Characters kept of a failure: the first half and the last half of a longer text."""
@@ -50,7 +50,20 @@ def describe(error: BaseException) -> str:
     try:
         return clean("\n".join(_chain(error)))
     except BaseException:  # noqa: BLE001 - the outcome must be written, whatever the exception is made of
-        return f"{type(error).__name__}: <a traceback that cannot be printed>"
+        return f"{type_name(error)}: <a traceback that cannot be printed>"
+
+
+def type_name(value: object) -> str:
+    """Name the type of anything, whatever its metaclass says; it never raises.
+
+    >>> type_name(ValueError("no such user"))
+    'ValueError'
+    """
+    return _NAME.__get__(type(value))
+
+
+_NAME = vars(type)["__name__"]
+"""The name as Python keeps it: asked for `__name__`, a class may answer anything."""
 
 
 def _chain(error: BaseException) -> Iterator[str]:
@@ -103,7 +116,7 @@ def _message(error: BaseException) -> str:
         # A copy as plain str: a subclass may have answers of its own to everything that follows.
         text = clean(str.__str__(text), LONGEST // 2)
     except BaseException as problem:  # noqa: BLE001 - its __str__ may raise anything
-        return f": <no text: its __str__ raised {type(problem).__name__}>"
+        return f": <no text: its __str__ raised {type_name(problem)}>"
     return f": {text}" if text else ""
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from asyncq.errors import Cancel, Retry, Snooze
-from asyncq.failure import clean, describe
+from asyncq.failure import clean, describe, type_name
 from asyncq.job import JobState
 from asyncq.retry import RetryPolicy
 
@@ -122,7 +122,7 @@ def decide(
             final=final,
         )
     except BaseException as bug:  # noqa: BLE001 - users' signals and policies may be made of anything
-        text = clean(f"{describe(bug)}\n\nwhile deciding on a {type(error).__name__} that could not be read")
+        text = clean(f"{describe(bug)}\n\nwhile deciding on a {type_name(error)} that could not be read")
         if final or attempts >= max_attempts:
             return Discarded(text)
         return Retried(RetryPolicy().seconds(attempts, bug, chance=chance), text)
@@ -178,9 +178,9 @@ def kind_of(error: BaseException | None, interruption: Interruption | None) -> s
     if interruption is Interruption.TIMEOUT:
         return TimeoutError.__name__
     try:
-        return type(_only_leaf(error)).__name__
+        return type_name(_only_leaf(error))
     except BaseException:  # noqa: BLE001 - users' groups may be made of anything
-        return type(error).__name__
+        return type_name(error)
 
 
 COMPLETED = "completed"

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.rows import TupleRow
 
 from asyncq.db import rights
 from asyncq.db.connection import conninfo_of
@@ -22,7 +23,7 @@ from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError
 from asyncq.queue import Queue
 
-__all__ = ["add_database", "dsn_of", "explaining", "queues_of", "run", "schema_of", "seconds"]
+__all__ = ["add_database", "connected", "dsn_of", "explaining", "queues_of", "run", "schema_of", "seconds"]
 
 T = TypeVar("T")
 
@@ -79,6 +80,18 @@ def schema_of(options: argparse.Namespace, queues: Iterable[Queue] = ()) -> str:
         if queue.schema != schema:
             raise ConfigurationError(f"--schema {schema} and Queue({queue.name!r}, schema={queue.schema!r}) differ")
     return schema
+
+
+@asynccontextmanager
+async def connected(
+    dsn: str, schema: str, needed: Sequence[rights.Right]
+) -> AsyncGenerator[psycopg.AsyncConnection[TupleRow]]:
+    """A connection in autocommit; refusals are explained as by `explaining`."""
+    async with (
+        explaining(dsn, schema, needed),
+        await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection,
+    ):
+        yield connection
 
 
 @asynccontextmanager

@@ -4,12 +4,9 @@ import argparse
 import sys
 from typing import Any
 
-import psycopg
-
 from asyncq.cli import common
 from asyncq.cli.log import printable
 from asyncq.db import rights
-from asyncq.db.connection import conninfo_of
 from asyncq.job import Job
 from asyncq.queue import Queue
 
@@ -58,10 +55,7 @@ def run_discarded(options: argparse.Namespace) -> int:
 
 
 async def _discarded(dsn: str, queue: Queue, limit: int) -> list[Job]:
-    async with (
-        common.explaining(dsn, queue.schema, rights.LISTS),
-        await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection,
-    ):
+    async with common.connected(dsn, queue.schema, rights.LISTS) as connection:
         return await queue.discarded(connection, limit=limit)
 
 
@@ -81,8 +75,5 @@ def run_replay(options: argparse.Namespace) -> int:
 
 
 async def _replay(dsn: str, queue: Queue, ids: list[int] | None) -> list[int]:
-    async with (
-        common.explaining(dsn, queue.schema, rights.REPLAYS),
-        await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection,
-    ):
+    async with common.connected(dsn, queue.schema, rights.REPLAYS) as connection:
         return await queue.replay(connection, ids)

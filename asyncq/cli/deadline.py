@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 
 from asyncq.worker import ExitCode
 from asyncq.worker.watchdog import SAY_SECONDS, blocking, logger, say
@@ -26,6 +27,9 @@ END_SECONDS = 13.7
 
 FORCED_END_SECONDS = 6.7
 """How long after a second signal. An orderly end takes at most 6."""
+
+LISTEN_SECONDS = 2.0
+"""How often it makes sure that the signals come here first."""
 
 
 class Deadline:
@@ -58,6 +62,12 @@ class Deadline:
         self._theirs = -1
         threading.Thread(target=self._watch, name="asyncq deadline", daemon=True).start()
 
+    async def keep_listening(self) -> None:
+        """Have the signals come here first, until cancelled; a handler that takes one turns them to the event loop."""
+        while True:
+            self.listen()
+            await asyncio.sleep(LISTEN_SECONDS)
+
     def listen(self) -> None:
         """Have the signals come here first; again each time the event loop has been started."""
         here = self._write.fileno()
@@ -68,6 +78,10 @@ class Deadline:
     def late(self) -> float:
         """Seconds since the first signal came."""
         return 0.0 if self._told_at is None else time.monotonic() - self._told_at
+
+    def left(self) -> float:
+        """Seconds until it ends the process; infinity while it does not."""
+        return inf if self._ends_at is None else self._ends_at - time.monotonic()
 
     # ------------------------------------------------------------------------------------------------- in the thread
 

@@ -7,12 +7,9 @@ import sys
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
 from asyncq import ranges
 from asyncq.cli import common
 from asyncq.db import defer, rights
-from asyncq.db.connection import conninfo_of
 from asyncq.errors import InvalidArgsError, UnknownTaskError
 from asyncq.queue import Queue
 from asyncq.worker.registry import tasks_of
@@ -102,10 +99,7 @@ async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
         bound = found.options(**chosen)
         args, kwargs = bound.arguments.load(options.args)
         text = bound.arguments.dump(args, kwargs)
-    async with (
-        common.explaining(dsn, bound.schema, rights.DEFERS),
-        await psycopg.AsyncConnection.connect(conninfo_of(dsn), autocommit=True) as connection,
-    ):
+    async with common.connected(dsn, bound.schema, rights.DEFERS) as connection:
         job_id, _ = await defer.one(connection, bound.schema, bound.stored, text)
     if options.module is None and options.queue is None:
         print("asyncq: put into queue 'default': give --queue or --module if it is another", file=sys.stderr)

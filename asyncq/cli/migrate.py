@@ -4,11 +4,8 @@ import argparse
 import sys
 from typing import Any
 
-import psycopg
-
 from asyncq.cli import common
 from asyncq.db import migrate, rights
-from asyncq.db.connection import conninfo_of
 from asyncq.release import __version__
 from asyncq.worker import ExitCode
 
@@ -70,7 +67,7 @@ async def _migrate(dsn: str, schema: str) -> list[migrate.Migration]:
 
 async def _fits(dsn: str, schema: str) -> None:
     """Refuse, as a worker would, what a newer release has made of the schema."""
-    async with await psycopg.AsyncConnection.connect(conninfo_of(dsn)) as connection:
+    async with common.connected(dsn, schema, rights.CHECKS) as connection:
         await migrate.check(connection, schema, __version__)
 
 

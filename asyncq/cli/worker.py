@@ -15,6 +15,7 @@ from typing import Any
 from asyncq.cli import common, log
 from asyncq.cli.deadline import Deadline
 from asyncq.errors import ConfigurationError
+from asyncq.failure import type_name
 from asyncq.queue import Queue
 from asyncq.worker import ExitCode, Worker, WorkerOptions
 
@@ -24,6 +25,9 @@ Subparsers = Any
 
 LEFTOVERS_SECONDS = 3.0
 """How long what handlers left behind may hold up the end of the process."""
+
+DECIDED_SECONDS = 0.3
+"""How long before the deadline, so that it is not taken for a blocked event loop."""
 
 logger = logging.getLogger("asyncq.worker")
 
@@ -163,7 +167,8 @@ def run_worker(worker: Worker) -> int:
     if code != ExitCode.STOPPED:
         _end_process(code)
     # Tasks and threads that handlers left behind may hold up what follows, for ever.
-    leftovers = threading.Timer(LEFTOVERS_SECONDS, _leave_behind)
+    patience = min(LEFTOVERS_SECONDS, deadline.left() - DECIDED_SECONDS)
+    leftovers = threading.Timer(max(patience, 0.0), _leave_behind)
     leftovers.daemon = True
     leftovers.start()
     runner.close()
@@ -178,7 +183,7 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int], de
             if main.done():
                 raise
             # A task that a handler made raised it: asyncio stops the loop for that. It is no reason to end here.
-            logger.warning("a task of a handler raised %s; the worker goes on", type(error).__name__)
+            logger.warning("a task of a handler raised %s; the worker goes on", type_name(error))
             loop.call_soon(deadline.listen)
 
 
@@ -230,8 +235,11 @@ async def _under_signals(worker: Worker, deadline: Deadline) -> int:
             loop.add_signal_handler(number, stop)
         except NotImplementedError:  # Windows has none in its event loops
             signal.signal(number, handle)
-    deadline.listen()
-    return await worker.run()
+    listening = asyncio.create_task(deadline.keep_listening())
+    try:
+        return await worker.run()
+    finally:
+        listening.cancel()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

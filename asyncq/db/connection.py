@@ -55,6 +55,8 @@ _SETTINGS = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30000",
+    # Nobody else's: shows that they have arrived.
+    "asyncq.arrived": "yes",
 }
 
 _DEFAULTS = {
@@ -276,9 +278,8 @@ async def _has_settings(connection: psycopg.AsyncConnection[TupleRow]) -> bool:
     """Say whether the settings arrived: told to ignore them, a pooler takes them and forgets them."""
     async with SessionCursor(connection) as cursor:
         with anyio.fail_after(FIRST_ANSWER_SECONDS):
-            # Nobody else has this one.
-            await cursor.execute("select current_setting('plan_cache_mode')", prepare=False)
-            return await cursor.fetchone() == ("force_generic_plan",)
+            await cursor.execute("select current_setting('asyncq.arrived', true)", prepare=False)
+            return await cursor.fetchone() == ("yes",)
 
 
 async def _connect(words: Mapping[str, Any]) -> psycopg.AsyncConnection[TupleRow]:

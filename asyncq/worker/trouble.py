@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from asyncq.failure import type_name
+
 __all__ = ["PERMANENT_SECONDS", "Trouble", "one_line", "refuses_data"]
 
 logger = logging.getLogger("asyncq.worker")
@@ -68,7 +70,7 @@ class Trouble:
 def one_line(error: BaseException) -> str:
     """The first line of an error's text, or its type: enough for a log line."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return text.splitlines()[0] if text else type_name(error)
 
 
 def _permanent(error: BaseException) -> bool:

@@ -128,7 +128,7 @@ class Worker:
             "jobs": address_of(source, f"jobs {self.id}", durable=self.options.durable),
             "leases": address_of(source, f"leases {self.id}"),
             "heartbeat": address_of(source, f"heartbeat {self.id}", patience=self._lease_patience),
-            "listen": address_of(self.options.listen_dsn or source, f"listen {self.id}"),
+            "listen": self._listen_address(source),
             "watchdog": address_of(source, f"watchdog {self.id}", patience=self._lease_patience),
         }
         self._pool_size = source.max_size if isinstance(source, AsyncConnectionPool) else None
@@ -149,6 +149,14 @@ class Worker:
         self._claimer: Claimer | None = None
         self._lanes: Lanes | None = None
         self._horizon: Horizon | None = None
+
+    def _listen_address(self, source: str | AsyncConnectionPool[Any]) -> Address:
+        if not self.options.listen_dsn:
+            return address_of(source, f"listen {self.id}")
+        try:
+            return address_of(self.options.listen_dsn, f"listen {self.id}")
+        except ConfigurationError as error:
+            raise ConfigurationError(f"listen_dsn: {error}") from None
 
     def stop(self, *, now: bool = False, late: float = 0.0) -> None:
         """Ask `run` to end: claims stop, running jobs get the grace period.
@@ -398,7 +406,10 @@ class Worker:
                 now = anyio.current_time()
                 wait = trouble.met(error, now)
                 if now + wait - began > START_SECONDS:
-                    raise
+                    if isinstance(error, psycopg.Error):
+                        raise
+                    what = f"the server did not answer: {one_line(error)}"
+                    raise psycopg.OperationalError(what) from error
                 await anyio.sleep(wait)
 
     def _heard(self, heard: Heard) -> None:

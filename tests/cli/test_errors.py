@@ -323,6 +323,20 @@ def test_a_missing_right_is_one_line_with_the_grant_that_mends_it(
         assert obey(dsn, again.err) == last
 
 
+def test_rights_on_each_column_are_rights_on_the_table(dsn: str) -> None:
+    with outsider(dsn) as theirs, psycopg.connect(dsn, autocommit=True) as admin:
+        names = (
+            "select string_agg(attname, ', ') from pg_attribute where attrelid = 'asyncq.jobs'::regclass and attnum > 0"
+        )
+        columns = admin.execute(names).fetchall()[0][0]
+        admin.execute(f"grant usage on schema asyncq {TO}; grant select ({columns}) on asyncq.jobs {TO}".encode())
+        assert run("discarded", "q", dsn=theirs).code == 0
+        admin.execute('revoke select (last_error) on asyncq.jobs from "Out sider"')
+        result = run("discarded", "q", dsn=theirs)
+        refused(result, USAGE)
+        assert obey(dsn, result.err) == f"grant select on asyncq.jobs {TO}"
+
+
 def test_one_column_too_few_is_a_missing_right(dsn: str) -> None:
     with outsider(dsn) as theirs, psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(

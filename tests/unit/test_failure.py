@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncq.failure import LONGEST, clean, describe
+from asyncq.failure import LONGEST, clean, describe, type_name
 
 
 def raised(make: Callable[[], BaseException]) -> BaseException:
@@ -93,6 +93,18 @@ class NotesRaiseError(Exception):
         raise SystemExit
 
 
+def of_a_nameless_type() -> BaseException:
+    class Nameless(type):
+        @property
+        def __name__(cls) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise ZeroDivisionError
+
+    class NameRaisesError(Exception, metaclass=Nameless):
+        __module__ = "builtins"  # of these only the name is shown
+
+    return NameRaisesError()
+
+
 def with_notes(*notes: object) -> BaseException:
     error = ValueError("noted")
     error.__notes__ = notes  # type: ignore[assignment]
@@ -150,6 +162,7 @@ FIGHTERS: dict[str, Callable[[], BaseException]] = {
     "its cause exits": CauseExitsError,
     "its cause is no exception": CauseIsNoneError,
     "its notes raise": NotesRaiseError,
+    "its type's name raises": of_a_nameless_type,
     "notes that are none": lambda: with_notes(None, 5, StrRaisesError()),
     "notes of 5 MB": lambda: with_notes(*["x" * 500_000] * 10),
     "a hundred thousand notes": lambda: with_notes(*["note"] * 100_000),
@@ -188,7 +201,7 @@ def test_always_gives_bounded_text_that_can_be_stored(
     assert time.perf_counter() - began < 2.0
     assert type(text) is str
     assert storable(text), len(text)
-    assert type(error).__name__ in text
+    assert type_name(error) in text
 
 
 def test_shows_where_it_was_raised_and_the_message_last() -> None:

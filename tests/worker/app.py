@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 
 from asyncq import Queue, RetryPolicy, Snooze, current_job
+from tests.eventually import eventually
 from tests.truth import TruthLog
 
 log = TruthLog(os.environ.get("ASYNCQ_DSN", ""))
@@ -131,6 +132,21 @@ async def exits_in_a_child() -> None:
     await note("start")
     async with asyncio.TaskGroup() as group:
         group.create_task(child())
+
+
+@patient.task
+async def takes_a_signal() -> None:
+    """Ends once signals go where they went before."""
+
+    def where() -> int:
+        now = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(now)
+        return now
+
+    before = where()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print)
+    await eventually(lambda: where() == before)
+    await note("end")
 
 
 @patient.task

@@ -15,11 +15,11 @@ import pytest
 from asyncq import Cancel, ExitCode, Queue, Worker, WorkerOptions, current_job
 from asyncq.db import connection, jobs, listen
 from asyncq.db.migrate import migrate
-from asyncq.errors import SchemaOutdatedError
+from asyncq.errors import ConfigurationError, SchemaOutdatedError
 from asyncq.worker import trouble
 from tests.blackhole import BlackHole
 from tests.eventually import eventually
-from tests.servers import Postgres
+from tests.servers import Postgres, with_options
 from tests.worker.inside import recording, running_worker
 
 
@@ -187,6 +187,21 @@ async def test_an_idle_worker_sends_almost_nothing(own_postgres: Postgres, monke
 async def test_no_schema_is_an_error_that_says_what_to_do(empty_dsn: str) -> None:
     with pytest.raises(SchemaOutdatedError, match="asyncq migrate"):
         await Worker([Queue()], empty_dsn).run()
+
+
+async def test_a_server_that_takes_connections_and_never_answers_is_not_reachable(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncq.worker.worker.START_SECONDS", 0.3)
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as silent:
+        port = silent.extra(anyio.abc.SocketAttribute.local_port)
+        with pytest.raises(psycopg.OperationalError, match="did not answer"):
+            await Worker([Queue()], with_options(dsn, host="127.0.0.1", port=port)).run()
+
+
+def test_a_dsn_to_listen_on_that_cannot_be_read_is_named(dsn: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^listen_dsn: the DSN cannot be read"):
+        Worker([Queue()], dsn, WorkerOptions(listen_dsn="postgresql://app:p@ss@db/shop"))
 
 
 async def test_a_row_that_somebody_else_holds_is_finished_once_it_is_free(

@@ -1,5 +1,8 @@
 """A worker that was told to stop ends in time, whatever holds it up: a blocked event loop, a database that is away."""
 
+import asyncio
+import math
+import os
 import signal
 from collections.abc import Sequence
 from datetime import timedelta
@@ -11,6 +14,7 @@ import psycopg
 import pytest
 
 from asyncq import ExitCode, Queue, Task, WorkerOptions
+from asyncq.cli.deadline import END_SECONDS, Deadline
 from tests.blackhole import BlackHole
 from tests.conftest import StartWorker
 from tests.eventually import eventually
@@ -46,6 +50,12 @@ class Held:
         # The event loop is left and entered again.
         await app.exits_in_a_child.defer(conn)
         await worker.wait_for("the worker goes on")
+        taking = (await app.takes_a_signal.defer(conn)).id
+
+        async def taken() -> bool:
+            return await self._truth.rows(taking, "end") != []
+
+        await eventually(taken, describe="a handler has handled a signal of its own")
         job = (await task.defer(conn, *args)).id
 
         async def runs() -> bool:
@@ -103,6 +113,17 @@ async def test_a_worker_that_is_held_up_ends_in_time_and_names_the_job(
         if signals > 1:
             held.send(signal.SIGINT)
         await held.end_within(GRACE + 15 if signals == 1 else 8)
+
+
+async def test_what_is_left_until_the_deadline_is_known() -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR2, lambda: None)
+    deadline = Deadline(loop, [signal.SIGUSR2], grace=1e6, named=lambda _: None)
+    deadline.listen()
+    assert deadline.left() == math.inf
+    os.kill(os.getpid(), signal.SIGUSR2)
+    await eventually(lambda: 1e6 < deadline.left() < 1e6 + END_SECONDS)
+    loop.remove_signal_handler(signal.SIGUSR2)
 
 
 async def test_the_grace_period_begins_when_the_stop_was_wanted(dsn: str, conn: psycopg.AsyncConnection) -> None:

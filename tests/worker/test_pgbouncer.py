@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
+from psycopg import sql
 
 from asyncq import ExitCode, Queue, RetryPolicy, WorkerOptions
 from asyncq.db.connection import Session, address_of, connect
@@ -155,6 +156,21 @@ async def test_each_statement_has_the_settings(bouncer: PgBouncer) -> None:
     )
     assert rows[0][0] == ["force_generic_plan", "2s", "5600ms", "off", "pg_catalog,pg_temp"]
     await session.close()
+
+
+@pytest.mark.parametrize("bouncer", [{"ignore": "options"}], indirect=True)
+async def test_a_database_with_the_same_settings_is_not_taken_for_a_direct_connection(
+    bouncer: PgBouncer, conn: Connection
+) -> None:
+    await conn.execute(
+        sql.SQL("alter database {} set plan_cache_mode = force_generic_plan").format(sql.Identifier(conn.info.dbname))
+    )
+    bouncer.stop()
+    bouncer.start()
+    connected = await connect(address_of(bouncer.dsn, "test"))
+    assert await value(connected.connection, "select current_setting('plan_cache_mode')") == "force_generic_plan"
+    assert connected.pooled
+    await connected.connection.close()
 
 
 async def test_a_failed_statement_does_not_spoil_the_next(bouncer: PgBouncer, conn: Connection) -> None:
