@@ -34,7 +34,7 @@ from asyncq.job import Job, JobState
 from asyncq.queue import Queue
 from asyncq.release import __version__
 from asyncq.retry import RetryPolicy
-from asyncq.running import RunningJob, current_job
+from asyncq.running import JobFilter, RunningJob, current_job
 from asyncq.task import BoundTask, Deferred, SyncTask, Task, TaskArgs
 from asyncq.worker import ExitCode, Worker, WorkerOptions
 
@@ -48,6 +48,7 @@ __all__ = [
     "ExitCode",
     "InvalidArgsError",
     "Job",
+    "JobFilter",
     "JobSignal",
     "JobState",
     "Queue",

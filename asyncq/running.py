@@ -1,6 +1,7 @@
 """The job that a handler is running in: `current_job()`, for async handlers and for those in threads."""
 
 import json
+import logging
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from asyncq.db.instants import readable
 from asyncq.db.jobs import ClaimedRow
 
-__all__ = ["RunningJob", "current", "current_job"]
+__all__ = ["JobFilter", "RunningJob", "current", "current_job"]
 
 
 class RunningJob:
@@ -107,3 +108,29 @@ def current_job() -> RunningJob:
         return current.get()
     except LookupError:
         raise RuntimeError("current_job() is for handlers that a worker runs; no job is running here") from None
+
+
+class JobFilter(logging.Filter):
+    """Bind the running job to log records: `job_id`, `queue`, `task` and `attempt`.
+
+    On a handler of `logging` it reaches whatever is logged while a job runs, by libraries too, in its child tasks and
+    in threads that took its context along. Other records are left as they are, and so is what `extra` gave.
+
+    >>> import sys
+    >>> handler = logging.StreamHandler(sys.stdout)
+    >>> handler.addFilter(JobFilter())
+    >>> handler.setFormatter(logging.Formatter("%(message)s job=%(job_id)s", defaults={"job_id": "-"}))
+    >>> handler.handle(logging.makeLogRecord({"msg": "outside"})) and None
+    outside job=-
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Bind it; every record passes."""
+        job = current.get(None)
+        if job is not None:
+            given = vars(record)
+            for name, value in (
+                ("job_id", job.id), ("queue", job.queue), ("task", job.task), ("attempt", job.attempts),
+            ):  # fmt: skip
+                given.setdefault(name, value)
+        return True

@@ -225,6 +225,7 @@ def worker_arguments(options: argparse.Namespace) -> list[str]:
     given = ["worker", *options.modules]
     given += [f"--queue={name}" for name in options.queue or ()]
     given += [f"--concurrency={options.concurrency}", f"--stall-leases={options.stall_leases}"]
+    given += [f"--log-format={options.log_format}"]
     given += [f"--{name}={getattr(options, name).total_seconds()}" for name in ("poll", "grace", "cleanup")]
     given += [f"--{name}" for name in ("strict", "burst", "verbose") if getattr(options, name)]
     given += [] if options.max_jobs is None else [f"--max-jobs={options.max_jobs}"]

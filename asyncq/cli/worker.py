@@ -105,6 +105,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="do not wait for the server's disk; a crash of the server then runs the jobs of its last moment again",
     )
     parser.add_argument("--verbose", action="store_true", help="log each job")
+    parser.add_argument(
+        "--log-format",
+        choices=tuple(log.FORMATS),
+        default="console",
+        help="readable lines, or one JSON object a line (default: %(default)s)",
+    )
 
 
 def options_of(options: argparse.Namespace) -> WorkerOptions:
@@ -126,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command."""
     settings = replace(options_of(options), listen_dsn=options.listen_dsn)
     dsn = common.dsn_of(options)
-    log.set_up(logging.DEBUG if options.verbose else logging.INFO)
+    log.set_up(logging.DEBUG if options.verbose else logging.INFO, options.log_format)
     if options.verbose:
         logging.getLogger("asyncio").setLevel(logging.INFO)
     queues = common.queues_of(options.modules)

@@ -28,6 +28,7 @@ from asyncq import running
 from asyncq.args import UndecodableArgsError
 from asyncq.db.jobs import ClaimedRow
 from asyncq.errors import InvalidArgsError
+from asyncq.failure import type_name
 from asyncq.job import Lease
 from asyncq.outcome import (
     Cancelled,
@@ -76,6 +77,11 @@ class Run:
     def lease(self) -> Lease:
         """Under which it runs."""
         return Lease(self.row.id, self.token, self.row.lease_seconds)
+
+    def logged(self, event: str) -> dict[str, object]:
+        """What a log record about it carries, for whoever reads logs by machine."""
+        row = self.row
+        return {"event": event, "job_id": row.id, "queue": row.queue, "task": row.task, "attempt": row.attempts}
 
     def __str__(self) -> str:
         row = self.row
@@ -161,7 +167,8 @@ class Executor:
         """End the run of a lost lease: somebody else may have the job by now, and its outcome counts for nothing."""
         run = self.runs.get(lease.id)
         if run is not None and run.token == lease.token and run.interruption is not Interruption.LOST:
-            logger.warning("%s: the lease was lost, the handler is told to end", run)
+            extra = run.logged("job.lease_lost")
+            logger.warning("%s: the lease was lost, the handler is told to end", run, extra=extra)
             self._order(run, Interruption.LOST)
 
     def interrupt(self) -> None:
@@ -257,11 +264,12 @@ class Executor:
         if run.interruption is Interruption.LOST:
             # It was kept from being claimed here, so a claim that found its queue dry may have passed over it.
             self._lost_ended(run.row.queue)
-            logger.warning("%s: ended after its lease was lost, its outcome is dropped", run)
+            extra = run.logged("job.outcome_dropped")
+            logger.warning("%s: ended after its lease was lost, its outcome is dropped", run, extra=extra)
         elif error is None and run.interruption is None:
             self._finish(run.lease, _COMPLETED)
             if logger.isEnabledFor(logging.DEBUG):
-                logger.debug("%s completed", run)
+                _log(run, _SUCCESS)
         else:
             outcome = decide(
                 error,
@@ -296,6 +304,7 @@ class Executor:
                 logging.ERROR if kind.final else logging.WARNING,
                 "%d more failures of %s (%s)%s in the last %.0f s, the last was job %d",
                 times, kind.task, kind.error, " for good, discarded," if kind.final else "", max(seconds, 1), last_job,
+                extra={"event": "jobs.failed", "task": kind.task, "error": kind.error, "times": times},
             )  # fmt: skip
         self._sum_up_in_time()
 
@@ -305,24 +314,27 @@ class Executor:
             self._summing_up = asyncio.get_running_loop().call_at(next_end, self.sum_up)
 
 
-_COMPLETED = change(Completed())
+_SUCCESS = Completed()
+_COMPLETED = change(_SUCCESS)
 
 
 def _log(run: Run, outcome: Outcome) -> None:
+    extra = run.logged(f"job.{type_name(outcome).lower()}")
     match outcome:
         case Retried(delay, error):
-            logger.warning("%s failed, next run in %.1f s: %s", run, delay, error.splitlines()[-1])
+            last = error.splitlines()[-1]
+            logger.warning("%s failed, next run in %.1f s: %s", run, delay, last, extra={**extra, "delay": delay})
             _log_lines(error)
         case Completed():
-            logger.debug("%s completed", run)
+            logger.debug("%s completed", run, extra=extra)
         case Released():
-            logger.info("%s was interrupted, its attempt is given back", run)
+            logger.info("%s was interrupted, its attempt is given back", run, extra=extra)
         case Snoozed(delay):
-            logger.info("%s snoozed, next run in %.1f s", run, delay)
+            logger.info("%s snoozed, next run in %.1f s", run, delay, extra={**extra, "delay": delay})
         case Cancelled(reason):
-            logger.info("%s was cancelled by its handler: %s", run, reason)
+            logger.info("%s was cancelled by its handler: %s", run, reason, extra=extra)
         case Discarded(error):
-            logger.error("%s failed for good and is discarded: %s", run, error.splitlines()[-1])
+            logger.error("%s failed for good and is discarded: %s", run, error.splitlines()[-1], extra=extra)
             _log_lines(error)
 
 

@@ -118,6 +118,7 @@ class Rescuer:
             logger.warning(
                 "job %d (%s of queue %s) was rescued from worker %s after attempt %d: %s",
                 job_id, task, queue, worker, attempts, what,
+                extra={"event": "job.rescued", "job_id": job_id, "queue": queue, "task": task, "attempt": attempts},
             )  # fmt: skip
         return 0.0 if len(found.rescued) == BATCH else self._pause(found.next_seconds)
 

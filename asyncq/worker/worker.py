@@ -173,7 +173,9 @@ class Worker:
         if self._stops > 1 and self._settling is not None:
             self._settling.deadline = min(self._settling.deadline, anyio.current_time() + FORCED_SETTLE_SECONDS)
         if self._stops == 1:
-            logger.info("stopping: no more claims, running jobs have %s", self.options.grace)
+            logger.info(
+                "stopping: no more claims, running jobs have %s", self.options.grace, extra=self._logged("draining")
+            )
         self._end()
 
     def _end(self) -> None:
@@ -186,6 +188,9 @@ class Worker:
             self._claimer.stop()
         if self._changed is not None:
             self._changed.set()
+
+    def _logged(self, event: str) -> dict[str, object]:
+        return {"event": f"worker.{event}", "worker": self.id}
 
     def named(self, task: asyncio.Task[object]) -> str | None:
         """Name the job that an asyncio task runs, if it does. Any thread may ask."""
@@ -443,6 +448,7 @@ class Worker:
             logger.info(
                 "worker ready: %s serves %s with %d slots and %d tasks",
                 self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),
+                extra=self._logged("started"),
             )  # fmt: skip
 
     async def _drain(self, executor: Executor, claiming: anyio.CancelScope) -> list[str]:
@@ -484,9 +490,10 @@ class Worker:
         if unwritten:
             return ExitCode.FAILED
         if self._stops > 1:
-            logger.warning("worker stopped at once, as it was told; what ran was given back")
+            extra = self._logged("stopped")
+            logger.warning("worker stopped at once, as it was told; what ran was given back", extra=extra)
             return ExitCode.FORCED
-        logger.info("worker stopped")
+        logger.info("worker stopped", extra=self._logged("stopped"))
         return ExitCode.STOPPED
 
 

@@ -226,7 +226,7 @@ def test_the_worker_gets_all_options() -> None:
     worker.add_options(parser)
     given = (
         "a b:c --queue x --queue -y- --concurrency 7 --poll 0.5 --grace 1.25 --cleanup 99 --strict --burst --no-durable"
-        " --stall-leases 3 --max-jobs 12 --verbose --schema other"
+        " --stall-leases 3 --max-jobs 12 --verbose --log-format json --schema other"
     ).replace("--queue -y-", "--queue=-y-")
     options = parser.parse_args(given.split())
     plain = parser.parse_args(["a"])
