@@ -128,14 +128,13 @@ class Rescuer:
         return self._contact.sent(anyio.current_time())
 
     def _pause(self, next_seconds: float | None) -> float:
-        longest = self._lease_seconds - self._ahead
         if next_seconds is None:
-            return longest
+            return self._lease_seconds
         if next_seconds <= 0:
             # Held by another rescuer, or by somebody's open transaction.
-            return min(HELD_SECONDS, longest)
+            return min(HELD_SECONDS, self._lease_seconds)
         next_end = next_seconds + MARGIN_SECONDS
-        return min(next_end if next_end <= self._contact.needed else next_seconds - self._ahead, longest)
+        return min(next_end if next_end <= self._contact.needed else next_seconds - self._ahead, self._lease_seconds)
 
     def _move(self, found: jobs.Rescue) -> None:
         """Look at less the next time."""
