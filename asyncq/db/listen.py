@@ -24,13 +24,10 @@ from psycopg.rows import TupleRow
 
 from asyncq.db.connection import Address, Session, apply_settings, connect
 
-__all__ = ["ANSWER_SECONDS", "PROBE_SECONDS", "Heard", "Listening", "listening"]
-
-PROBE_SECONDS = 30.0
-"""How long a silent connection is believed in before it has to answer."""
+__all__ = ["ANSWER_SECONDS", "Heard", "Listening", "listening"]
 
 ANSWER_SECONDS = 10.0
-"""How long it may take to answer."""
+"""How long a statement may take to be answered."""
 
 DELIVERY_SECONDS = 2.0
 """How long a notification may take to arrive."""
@@ -71,15 +68,6 @@ class Listening:
         """Whether a pooler is in between that does not keep the settings of a session."""
         self._payloads: list[str] = []
         connection.add_notify_handler(lambda notification: self._payloads.append(notification.payload))
-        self._answered_at = anyio.current_time()
-
-    @property
-    def probe_at(self) -> float:
-        """When it has been silent for so long that `probe` is due.
-
-        A half-open connection is as silent as an idle one: only an answer tells them apart.
-        """
-        return self._answered_at + PROBE_SECONDS
 
     def take(self) -> list[Heard]:
         """Give what was heard since the last call, without waiting."""
@@ -94,7 +82,6 @@ class Listening:
                 came = True
         if not self._payloads:
             return []
-        self._answered_at = anyio.current_time()
         payloads, self._payloads = self._payloads, []
         return [Heard(each.lstrip(_PAST + _QUESTION), each[:1] == _PAST, each[:1] == _QUESTION) for each in payloads]
 
@@ -144,7 +131,6 @@ class Listening:
                 rows = await cursor.fetchall()
         except TimeoutError:
             raise psycopg.OperationalError("the server did not answer the listener in time") from None
-        self._answered_at = anyio.current_time()
         return rows
 
     async def probe(self) -> None:

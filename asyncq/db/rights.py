@@ -34,6 +34,10 @@ WORKS = (
     Right("jobs", "update"),
     Right("jobs", "delete"),
     Right("migrations", "select"),
+    Right("workers", "select"),
+    Right("workers", "insert"),
+    Right("workers", "update"),
+    Right("workers", "delete"),
 )
 """A worker. Whether its handlers put jobs in, it cannot know."""
 

@@ -8,17 +8,21 @@ by a notification from another connection. Where that does not come the worker p
 through a pooler, which hands LISTEN to any session of its own each time.
 
 The connection also holds the locks by which senders see whether a notification is needed: `asyncq.worker.quiet` decides
-which. One task reads what arrives and sends these statements, in turn.
+which. One task reads what arrives and sends these statements, in turn. Twice a minute the worker says there that it
+lives; a connection that listens elsewhere has to answer something else.
 """
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import anyio
+import psycopg
 
 from asyncq.db import quiet
 from asyncq.db.connection import Address, Session
 from asyncq.db.listen import Heard, Listening, listening
+from asyncq.worker.presence import Presence
 from asyncq.worker.quiet import Quiet, State
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup
@@ -26,6 +30,9 @@ from asyncq.worker.wakeup import Wakeup
 __all__ = ["Listener"]
 
 logger = logging.getLogger("asyncq.worker")
+
+REPORT_SECONDS = 30.0
+"""Between two signs of life. A half-open connection is as silent as an idle one: only an answer tells them apart."""
 
 RETRY_SECONDS = 60.0
 """From a subscription that did not deliver to the next one."""
@@ -39,6 +46,8 @@ class Listener:
         schema: whose notifications.
         queues: the states of the queues served.
         sender: another connection, to try the subscription out.
+        presence: says that the worker lives.
+        elsewhere: whether the address leads another way than the sender's, and perhaps as another role.
         notified: takes what was heard of them, as far as it is to be followed.
         begun: called after each successful subscription, and when it is settled that there is none to be had. Whatever
             was committed before may have gone unnoticed.
@@ -53,6 +62,8 @@ class Listener:
         *,
         queues: Mapping[str, Quiet],
         sender: Session,
+        presence: Presence,
+        elsewhere: bool,
         notified: Callable[[Heard], None],
         begun: Callable[[], None],
         missed: Callable[[str], None],
@@ -62,6 +73,9 @@ class Listener:
         self._schema = schema
         self._queues = queues
         self._sender = sender
+        self._presence = presence
+        self._elsewhere = elsewhere
+        self._report_at = 0.0
         self._notified = notified
         self._begun = begun
         self._missed = missed
@@ -126,11 +140,26 @@ class Listener:
         while True:
             # Nobody tells when the pooler leads to another server.
             self._begun()
+            await self._report_by_sender()
             await anyio.sleep(RETRY_SECONDS)
             if again:
                 return
 
+    async def _report(self, connection: Listening) -> None:
+        self._report_at = anyio.current_time() + REPORT_SECONDS
+        if self._elsewhere:
+            await connection.probe()
+            await self._report_by_sender()
+        else:
+            await self._presence.report(connection)
+
+    async def _report_by_sender(self) -> None:
+        # What is wrong with that connection is the trouble of those that need it.
+        with suppress(psycopg.Error, OSError):
+            await self._presence.report(self._sender)
+
     async def _serve(self, connection: Listening) -> None:
+        self._report_at = 0.0
         while True:
             self._hear(connection)
             self._sends = True
@@ -139,8 +168,8 @@ class Listener:
                 await self._hold(connection)
                 await self._read(connection)
                 await self._ask(connection)
-                if anyio.current_time() >= connection.probe_at:
-                    await connection.probe()
+                if self._presence.news or anyio.current_time() >= self._report_at:
+                    await self._report(connection)
             finally:
                 self._sends = False
             if self._ended:
@@ -148,7 +177,7 @@ class Listener:
             # What came along with an answer shows no more on the socket.
             self._hear(connection)
             now = anyio.current_time()
-            wake_at = min([connection.probe_at, *(each.wake_at(now) for each in self._queues.values())])
+            wake_at = min([self._report_at, *(each.wake_at(now) for each in self._queues.values())])
             with connection.readable(self._wakeup.set):
                 await self._wakeup.sleep(max(wake_at - now, 0.0))
 

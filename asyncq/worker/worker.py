@@ -47,6 +47,7 @@ from asyncq.worker.lanes import Lanes, Look
 from asyncq.worker.large import LargeArgs
 from asyncq.worker.listen import Listener
 from asyncq.worker.options import ExitCode, WorkerOptions
+from asyncq.worker.presence import Presence
 from asyncq.worker.quiet import Quiet
 from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
@@ -147,6 +148,14 @@ class Worker:
         self._changed: Wakeup | None = None
         self._executor: Executor | None = None
         self._claimer: Claimer | None = None
+        self._presence = Presence(
+            self._schema,
+            worker=self.id,
+            queues=list(self.queues),
+            tasks=list(self.tasks),
+            concurrency=self.options.concurrency,
+        )
+        self._listener: Listener | None = None
         self._lanes: Lanes | None = None
         self._horizon: Horizon | None = None
 
@@ -186,6 +195,9 @@ class Worker:
             self._starting.cancel()
         if self._claimer is not None:
             self._claimer.stop()
+        self._presence.stop()
+        if self._listener is not None:
+            self._listener.wake()
         if self._changed is not None:
             self._changed.set()
 
@@ -303,8 +315,7 @@ class Worker:
                 broke=self._broke,
             )
             closing.push_async_callback(watchdog.end)
-            now = anyio.current_time()
-            quiet = {name: Quiet(now, options.poll.total_seconds()) for name in self.queues}
+            quiet = {name: Quiet(anyio.current_time(), options.poll.total_seconds()) for name in self.queues}
             lanes = self._lanes = Lanes()
             horizon = self._horizon = Horizon(leases, self._schema, lanes=lanes, tasks=list(self.tasks))
 
@@ -339,11 +350,13 @@ class Worker:
                 every=options.cleanup,
             )
             unknown = Unknown(leases, self._schema, queues=list(self.queues), tasks=list(self.tasks))
-            listener = Listener(
+            listener = self._listener = Listener(
                 self._addresses["listen"],
                 self._schema,
                 queues=quiet,
                 sender=leases,
+                presence=self._presence,
+                elsewhere=bool(options.listen_dsn),
                 notified=self._heard,
                 begun=self._serving,
                 missed=lambda queue: claimer.look(queue, Look.BACK),
@@ -372,6 +385,7 @@ class Worker:
                     self._settle(settling.cancel_scope)
                 for each in (heartbeat, horizon, rescuer, cleanup, unknown, listener):
                     each.end()
+                lifelines.start_soon(self._presence.leave, leases)
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
             unwritten = finisher.ids()

@@ -370,7 +370,7 @@ async def test_a_worker_that_lacks_rights_says_so_at_the_start(start_worker: Sta
         assert await worker.wait() == USAGE
         assert obey(dsn, worker.stderr) == (
             f"grant usage on schema asyncq {TO}; grant select, update, delete on asyncq.jobs {TO};"
-            f" grant select on asyncq.migrations {TO}"
+            f" grant select on asyncq.migrations {TO}; grant select, insert, update, delete on asyncq.workers {TO}"
         )
         with psycopg.connect(dsn, autocommit=True) as admin:
             admin.execute('revoke delete on asyncq.jobs from "Out sider"')

@@ -163,7 +163,7 @@ async def test_an_idle_worker_sends_almost_nothing(own_postgres: Postgres, monke
 
     At most five statements a minute, by the server's log: a claim, a look at what is due, a rescue, two probes.
     """
-    monkeypatch.setattr(listen, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr("asyncq.worker.listen.REPORT_SECONDS", 1.0)
     own_postgres.execute("alter system set log_statement = 'all'")
     own_postgres.execute("alter system set log_line_prefix = '%a|'")
     own_postgres.execute("select pg_reload_conf()")
@@ -412,7 +412,7 @@ async def test_a_server_that_falls_silent_behind_a_proxy_is_left_for_a_new_conne
 ) -> None:
     """The proxy keeps acknowledging, so that neither keepalives nor TCP time-outs notice anything."""
     monkeypatch.setattr(connection, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(listen, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr("asyncq.worker.listen.REPORT_SECONDS", 1.0)
     monkeypatch.setattr(listen, "ANSWER_SECONDS", 1.0)
     queue = Queue(lease=timedelta(seconds=10))
     task, ran = recording(queue)
