@@ -32,6 +32,7 @@ from asyncq.errors import (
 )
 from asyncq.job import Job, JobState
 from asyncq.queue import Queue
+from asyncq.reason import Explanation, Reason
 from asyncq.release import __version__
 from asyncq.retry import RetryPolicy
 from asyncq.running import JobFilter, RunningJob, current_job
@@ -46,12 +47,14 @@ __all__ = [
     "DeferError",
     "Deferred",
     "ExitCode",
+    "Explanation",
     "InvalidArgsError",
     "Job",
     "JobFilter",
     "JobSignal",
     "JobState",
     "Queue",
+    "Reason",
     "Retry",
     "RetryPolicy",
     "RunningJob",

@@ -9,9 +9,11 @@ import psycopg
 from asyncq import ranges
 from asyncq.db import jobs
 from asyncq.db.connection import checked
+from asyncq.db.explain import explain
 from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError, InvalidArgsError, TaskAlreadyRegisteredError
 from asyncq.job import Job
+from asyncq.reason import Explanation
 from asyncq.retry import Backoff, RetryPolicy
 from asyncq.task import SyncTask, Task, TaskOptions, is_async, task_name
 
@@ -188,6 +190,21 @@ class Queue:
                 )
         self.tasks.update(dict.fromkeys((name, *earlier), task))
         return task
+
+    async def explain(self, connection: Connection, job_id: int) -> Explanation:
+        """Tell why a job does not run, or where it stands: `print(await queue.explain(conn, 17))`.
+
+        It reads neither arguments nor, without the right to, errors; a role that may only look can ask.
+
+        Args:
+            connection: whose transaction's view is shown.
+            job_id: of a job of this queue or of another one in its schema.
+
+        Raises:
+            InvalidArgsError: `job_id` is no id.
+        """
+        ranges.whole_number("explain(job_id)", job_id, (1, 2**63 - 1), InvalidArgsError)
+        return await explain(checked(connection), self.schema, job_id)
 
     async def discarded(self, connection: Connection, *, limit: int = 100) -> list[Job]:
         """List the dead letters, the latest first: jobs whose attempts are used up, with their last error.

@@ -13,7 +13,7 @@ from asyncq.db.connection import PlainCursor
 from asyncq.db.statements import load
 from asyncq.errors import ConfigurationError
 
-__all__ = ["CHECKS", "DEFERS", "LISTS", "MIGRATES", "REPLAYS", "WORKS", "Right", "check"]
+__all__ = ["CHECKS", "DEFERS", "EXPLAINS", "LISTS", "MIGRATES", "REPLAYS", "WORKS", "Right", "check"]
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -42,6 +42,18 @@ WORKS = (
 """A worker. Whether its handlers put jobs in, it cannot know."""
 
 DEFERS = (_LOOKS, Right("jobs", "insert"), Right("jobs", "select", ("id", "queue", "run_at")))
+EXPLAINS = (
+    _LOOKS,
+    Right(
+        "jobs",
+        "select",
+        (
+            "id", "queue", "task", "state", "priority", "attempts", "max_attempts", "run_at", "created_at",
+            "attempted_at", "leased_until", "finished_at", "locked_by",
+        ),
+    ),
+    Right("workers", "select"),
+)  # fmt: skip
 LISTS = (_LOOKS, Right("jobs", "select"))
 REPLAYS = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"))
 CHECKS = (_LOOKS, Right("migrations", "select"))

@@ -3,9 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString, Protocol
 
-from asyncq.db.statements import load
+import psycopg
 
-__all__ = ["Fetches", "leave", "register", "seen"]
+from asyncq.db.connection import PlainCursor
+from asyncq.db.statements import load
+from asyncq.reason import WorkerStatus
+
+__all__ = ["SILENT_SECONDS", "Fetches", "leave", "listed", "register", "seen"]
+
+SILENT_SECONDS = 100.0
+"""A worker that has not said for so long that it lives is taken for dead: it says so each 30."""
 
 
 class Fetches(Protocol):
@@ -48,3 +55,10 @@ async def seen(via: Fetches, schema: str, *, worker: str, stopping: bool) -> boo
 async def leave(via: Fetches, schema: str, *, worker: str) -> None:
     """Forget a worker that has ended."""
     await via.fetch(load("workers/leave", schema), {"id": worker})
+
+
+async def listed(connection: psycopg.AsyncConnection[Any], schema: str) -> list[WorkerStatus]:
+    """List the workers, with what they run now, the first started first."""
+    async with PlainCursor(connection) as cursor:
+        await cursor.execute(load("workers/listed", schema), {"silent": SILENT_SECONDS}, binary=True)
+        return [WorkerStatus(*row) for row in await cursor.fetchall()]

@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from asyncq import __version__
+from asyncq.db import rights
 from tests.cli.run import Result, run
 from tests.conftest import StartWorker
 from tests.processes import Process
@@ -289,6 +290,8 @@ def obey(dsn: str, error: str) -> str:
 
 
 TO = 'to "Out sider"'
+WORKERS = f"grant select on asyncq.workers {TO}"
+EXPLAINED = ", ".join(rights.EXPLAINS[1].columns)
 
 
 @pytest.mark.parametrize(
@@ -300,11 +303,15 @@ TO = 'to "Out sider"'
         ),
         (("discarded", "q"), f"grant usage on schema asyncq {TO}; grant select on asyncq.jobs {TO}"),
         (("replay", "q"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (
+            ("explain", "1"),
+            f"grant usage on schema asyncq {TO}; grant select ({EXPLAINED}) on asyncq.jobs {TO}; {WORKERS}",
+        ),
         (("migrate", "--check"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
         (("migrate", "--sql"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
         (("migrate",), f"grant usage, create on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
     ],
-    ids=["defer", "discarded", "replay", "migrate --check", "migrate --sql", "migrate"],
+    ids=["defer", "discarded", "replay", "explain", "migrate --check", "migrate --sql", "migrate"],
 )
 def test_a_missing_right_is_one_line_with_the_grant_that_mends_it(
     dsn: str, command: Sequence[str], grants: str

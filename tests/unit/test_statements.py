@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncq import ConfigurationError
-from asyncq.db import defer, jobs, quiet, rights
+from asyncq.db import defer, explain, jobs, quiet, rights, workers
 from asyncq.db.migrate import migrations, script
 from asyncq.db.statements import checked_schema, in_schema, load, sql_folder
 
@@ -29,7 +29,9 @@ def text_of(name: str) -> str:
 
 
 def test_each_file_is_used_once_and_there_is_none_besides() -> None:
-    loaded = re.findall(r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, (defer, jobs, quiet, rights))))
+    loaded = re.findall(
+        r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, (defer, explain, jobs, quiet, rights, workers)))
+    )
     assert sorted(loaded) == NAMES
 
 
