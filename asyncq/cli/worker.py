@@ -174,7 +174,8 @@ def run_worker(worker: Worker) -> int:
         _end_process(code)
     # Tasks and threads that handlers left behind may hold up what follows, for ever.
     patience = min(LEFTOVERS_SECONDS, deadline.left() - DECIDED_SECONDS)
-    leftovers = threading.Timer(max(patience, 0.0), _leave_behind)
+    # Without a job there is nobody to blame: a name that is being resolved, say, in a thread of asyncio's.
+    leftovers = threading.Timer(max(patience, 0.0), _leave_behind if worker.ran else _end_process, args=(code,))
     leftovers.daemon = True
     leftovers.start()
     runner.close()
@@ -193,7 +194,7 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop, main: asyncio.Task[int], de
             loop.call_soon(deadline.listen)
 
 
-def _leave_behind() -> None:
+def _leave_behind(_code: int) -> None:
     logger.error("handlers left tasks or threads behind that would not end; their jobs were given back or finished")
     _end_process(ExitCode.STUCK)
 

@@ -249,7 +249,7 @@ async def connect(address: Address) -> Connected:
     """Open a connection of the worker's own, in autocommit: each statement is a short transaction.
 
     Raises:
-        TimeoutError: the server took the connection and did not answer on it.
+        psycopg.OperationalError: there is none to be had, or nothing answers on it.
     """
     options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in address.settings.items())
     given = str(address.words.get("options") or "")
@@ -260,13 +260,11 @@ async def connect(address: Address) -> Connected:
         if "unsupported startup parameter" not in str(error):
             raise
         connection = await _connect(address.words)
-        pooled = True
-    else:
-        try:
-            pooled = not await _has_settings(connection)
-        except BaseException:
-            await connection.close()
-            raise
+    try:
+        pooled = not await _has_settings(connection)
+    except BaseException:
+        await connection.close()
+        raise
     if pooled:
         connection.prepare_threshold = None
         # Other clients of the pooler may have left LISTEN behind. What comes of it would be kept for somebody to read.
@@ -275,11 +273,20 @@ async def connect(address: Address) -> Connected:
 
 
 async def _has_settings(connection: psycopg.AsyncConnection[TupleRow]) -> bool:
-    """Say whether the settings arrived: told to ignore them, a pooler takes them and forgets them."""
+    """Say whether the settings arrived: told to ignore them, a pooler takes them and forgets them.
+
+    That it was connected says nothing yet: a pooler does that by itself.
+    """
     async with SessionCursor(connection) as cursor:
-        with anyio.fail_after(FIRST_ANSWER_SECONDS):
-            await cursor.execute("select current_setting('asyncq.arrived', true)", prepare=False)
-            return await cursor.fetchone() == ("yes",)
+        try:
+            with anyio.fail_after(FIRST_ANSWER_SECONDS):
+                await cursor.execute("select current_setting('asyncq.arrived', true)", prepare=False)
+                return await cursor.fetchone() == ("yes",)
+        except TimeoutError:
+            raise psycopg.OperationalError(
+                f"the connection was taken, and for {FIRST_ANSWER_SECONDS:g} s nothing answered: is a pooler in between"
+                " that is paused, or that has no session of the server left?"
+            ) from None
 
 
 async def _connect(words: Mapping[str, Any]) -> psycopg.AsyncConnection[TupleRow]:

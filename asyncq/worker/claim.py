@@ -57,6 +57,9 @@ QUICK_SECONDS = 0.005
 SPACING_SECONDS = 0.002
 """Between two looks at what was notified: in a dense stream each takes several jobs, and retires those of the last."""
 
+SOONEST_ALL_SECONDS = 1.0
+"""Between two looks at everything while there is no subscription."""
+
 SOONEST_BACK_SECONDS = 0.02
 """Between two looks back while a backlog is worked off."""
 
@@ -83,6 +86,7 @@ class Claimer:
         quiet: the states of the queues, which say when to look without having been told.
         quiet_changed: called when one of them may wish something by what happened here.
         took: called with the shortest lease of each claim that found work, and the time before it was asked for.
+        settled: says whether what dead workers hold has been taken back, as far as that can be. A burst waits for it.
         done: see `burst` and `most`.
     """
 
@@ -104,6 +108,7 @@ class Claimer:
         quiet: Mapping[str, Quiet],
         quiet_changed: Callable[[], None],
         took: Callable[[float, float], None],
+        settled: Callable[[], bool],
         done: Callable[[], None],
     ) -> None:
         self._session = session
@@ -121,6 +126,7 @@ class Claimer:
         self._quiet = quiet
         self._quiet_changed = quiet_changed
         self._took = took
+        self._settled = settled
         self._done = done
         self._wakeup = Wakeup()
         self._stopping = False
@@ -136,6 +142,7 @@ class Claimer:
         self._next_poll = -inf
         self._next_look = -inf
         self._next_back = -inf
+        self._next_all = -inf
         self._hesitation = Hesitation()
         # Queues that are to be looked at because of a notification, or because a job fell due.
         self._told: set[str] = set()
@@ -234,13 +241,12 @@ class Claimer:
         if self._ready or look:
             if self._doubtful:
                 await self._settle_doubt()
-            found = await self._claim(free, look=look)
-            if found:
+            if await self._claim(free, look=look):
                 self._asked_last = False
-            elif self._burst and idle and not (self._ready or self._looks or self._follow or self._stopping):
-                self._done()
-                return inf
             return 0.0
+        if self._burst and idle and not (self._looks or self._follow or self._stopping) and self._settled():
+            self._done()
+            return inf
         times = [self._next_poll, *self._due.values(), *self._follow.values()]
         times += [quiet.look_at for queue, quiet in self._quiet.items() if queue not in self._looks]
         return max(min(times + [self._next_look] * bool(self._looks)) - now, 0.0)
@@ -262,7 +268,10 @@ class Claimer:
             del self._follow[queue]
             self._told.add(queue)
             self._look_at([queue], Look.BACK)
-        self._look_at([queue for queue, quiet in self._quiet.items() if quiet.look_at <= now], Look.BACK)
+        for queue, quiet in self._quiet.items():
+            if quiet.look_at <= now:
+                # What is put into the past, or back into its old place, is told of; if not, it has to be looked for.
+                self._look_at([queue], Look.ALL if quiet.deaf and now >= self._next_all else Look.BACK)
 
     def _notice(self, queue: str) -> None:
         """Follow what every worker of the queue may have heard: at once, or, after looks in vain, in a moment."""
@@ -361,9 +370,7 @@ class Claimer:
                 self._due[queue] = now + max(claim.later[queue], 0.0)
                 sooner = sooner or self._due[queue] < before - 0.01
         if looks:
-            pause = max(4.0 * (claim.seconds - QUICK_SECONDS), SPACING_SECONDS)
-            self._next_look = now + min(pause, LONGEST_PAUSE_SECONDS)
-            self._next_back = now + min(max(20.0 * claim.seconds, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
+            self._space(looks, claim.seconds, now)
         if noted.opened:
             # A lane that was not known has work now.
             self._next_look = now
@@ -371,6 +378,14 @@ class Claimer:
             self._hesitation.found(len(claim.rows), now, full=bool(noted.full))
         elif told and not noted.opened and not sooner:
             self._hesitation.in_vain(now)
+
+    def _space(self, looks: Mapping[str, Look], took: float, now: float) -> None:
+        """Leave time until the next look, by what this one took."""
+        pause = max(4.0 * (took - QUICK_SECONDS), SPACING_SECONDS)
+        self._next_look = now + min(pause, LONGEST_PAUSE_SECONDS)
+        self._next_back = now + min(max(20.0 * took, SOONEST_BACK_SECONDS), LONGEST_PAUSE_SECONDS)
+        if Look.ALL in looks.values():
+            self._next_all = now + max(20.0 * took, SOONEST_ALL_SECONDS)
 
 
 def share(free: int, weights: Mapping[str, int], credit: dict[str, float]) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Whether the workers that live have had time to extend their leases: if not, nobody may be taken for dead.
 
-After a loss of the connection that takes one heartbeat interval. But a connection may outlive an outage, of a server
-that stood still or behind a pooler that waits for one, and what waited meanwhile is carried out in any order then. So
-a rescue says when it should have come, on the server's clock, and does nothing if it comes later. Nor does it after a
-silence in which an outage may have gone unnoticed.
+After an outage that takes one heartbeat interval. A connection that breaks and is replaced at once is none. But one may
+outlive an outage, of a server that stood still or behind a pooler that waits for one, and what waited meanwhile is
+carried out in any order then. So a rescue says when it should have come, on the server's clock, and does nothing if it
+comes later. Nor does it after a silence in which an outage may have gone unnoticed.
 
 Nothing here waits: times come in as values, seconds of the event loop's clock and instants of the database's.
 """
@@ -44,9 +44,12 @@ class Contact:
         # The same moment on both clocks.
         self._answered: tuple[int, float] | None = None
         self._was_silent = False
+        self._lost_at: float | None = None
 
     def lost(self) -> None:
-        """Note that it is another connection from now on."""
+        """Note that it is another connection from now on, perhaps to another server, with another clock."""
+        if self._answered is not None:
+            self._lost_at = self._answered[1]
         self._answered = None
 
     def missing(self, now: float) -> float:
@@ -70,6 +73,10 @@ class Contact:
             late: whether the statement came too late.
             ended: whether leases have ended. After a silence those that still run can be extended in time.
         """
-        if self._answered is None or (late and (ended or not self._was_silent)):
+        if self._answered is None:
+            outage = self._lost_at is None or now - self._lost_at > self.needed + WAY_SECONDS
+        else:
+            outage = late and (ended or not self._was_silent)
+        if outage:
             self._since = now
         self._answered = at, now

@@ -113,6 +113,8 @@ class Executor:
         broke: Callable[[BaseException], None],
     ) -> None:
         self.runs: dict[int, Run] = {}
+        self.begun = False
+        """Whether any run has begun."""
         self._tasks = tasks
         self.concurrency = concurrency
         self._large_args = large_args
@@ -149,6 +151,7 @@ class Executor:
         """Begin to run what a claim brought."""
         loop = asyncio.get_running_loop()
         create_task = loop.create_task
+        self.begun = True
         for row in rows:
             earlier = self.runs.get(row.id)
             if earlier is not None:

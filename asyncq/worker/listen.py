@@ -102,12 +102,14 @@ class Listener:
             await self._listen()
 
     async def _listen(self) -> None:
-        trouble = Trouble("listening")
+        trouble = Trouble("listening where listen_dsn leads to" if self._elsewhere else "listening")
+        begun = False
         while not self._ended:
             try:
                 async with listening(self._address, self._schema) as connection:
                     hears = await connection.hears(self._sender, self._schema)
                     trouble.over()
+                    begun = True
                     if hears:
                         self._hears(anyio.current_time())
                         await self._serve(connection)
@@ -116,7 +118,12 @@ class Listener:
                 for each in self._queues.values():
                     each.lost(now)
                 self._changed()
-                await anyio.sleep(trouble.met(error, now))
+                pause = trouble.met(error, now)
+                if not begun:
+                    # The worker looks by itself meanwhile, so it can begin.
+                    begun = True
+                    self._begun()
+                await anyio.sleep(pause)
             else:
                 if not hears:
                     await self._poll(again=not connection.pooled)

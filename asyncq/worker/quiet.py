@@ -150,6 +150,11 @@ class Quiet:
         self._connected = False
         self._become(State.HOT, now)
 
+    @property
+    def deaf(self) -> bool:
+        """Whether nobody tells of anything, of what is put back into the past neither."""
+        return not self._connected
+
     def stop(self) -> None:
         """Take nothing any more, and give back what is held."""
         self._stopped = True

@@ -12,6 +12,7 @@ transaction that is still open, is told in `asyncq.worker.lanes`: a claim's time
 """
 
 import logging
+from collections.abc import Callable
 
 import anyio
 
@@ -50,12 +51,26 @@ class Rescuer:
         session: the connection for leases.
         schema: of the jobs.
         lease_seconds: the shortest lease that jobs may have, as far as is known here.
+        rescued: takes the queue of jobs that were put back.
+        looked: called after each look.
     """
 
-    def __init__(self, session: Session, schema: str, *, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        schema: str,
+        *,
+        lease_seconds: float,
+        rescued: Callable[[str], None] = lambda _: None,
+        looked: Callable[[], None] = lambda: None,
+    ) -> None:
         self._session = session
         self._schema = schema
         self._lease_seconds = lease_seconds
+        self._rescued = rescued
+        self._looked = looked
+        self.settled = False
+        """Whether the leases that had run out at the first look were taken back, as far as that could be."""
         self._ahead = interval(lease_seconds) / 2
         self._wakeup = Wakeup()
         self._ended = False
@@ -120,7 +135,12 @@ class Rescuer:
                 job_id, task, queue, worker, attempts, what,
                 extra={"event": "job.rescued", "job_id": job_id, "queue": queue, "task": task, "attempt": attempts},
             )  # fmt: skip
-        return 0.0 if len(found.rescued) == BATCH else self._pause(found.next_seconds)
+        for queue in {queue for _, queue, _, state, *_ in found.rescued if state is JobState.AVAILABLE}:
+            self._rescued(queue)
+        more = len(found.rescued) == BATCH
+        self.settled = self.settled or not (more or (found.late and ended))
+        self._looked()
+        return 0.0 if more else self._pause(found.next_seconds)
 
     def _sent(self) -> int:
         if self._session.connected_at != self._connected_at:

@@ -19,10 +19,10 @@ __all__ = ["Unknown"]
 logger = logging.getLogger("asyncq.worker")
 
 WAITED_SECONDS = 60.0
-"""How long a due job may wait without a word, and how long after the start the first look comes."""
+"""How long a due job may wait without a word. The first look comes a little later than that after the start."""
 
 EVERY_SECONDS = 300.0
-"""Between two looks, at most: half to all of it, and of the time before the first."""
+"""Between two later looks, at most: half to all of it."""
 
 EVERY_FACTOR = 200.0
 """Not before so many times as long as the last look took."""
@@ -58,9 +58,12 @@ class Unknown:
     async def run(self) -> None:
         """Look at each interval; what was told is told again only when other names are found."""
         trouble = Trouble("looking for jobs of unknown tasks")
-        pause = WAITED_SECONDS
+        # What was there at the start has waited for long enough then.
+        pause = WAITED_SECONDS * 1.1
+        first = True
         while True:
-            await self._wakeup.sleep(jittered(pause))
+            await self._wakeup.sleep(pause if first else jittered(pause))
+            first = False
             if self._ended:
                 return
             # Also after a failure: it is nothing that anybody waits for.

@@ -179,8 +179,8 @@ class Worker:
         if self._stops == 0:
             self._late = late
         self._stops += 2 if now else 1
-        if self._stops > 1 and self._settling is not None:
-            self._settling.deadline = min(self._settling.deadline, anyio.current_time() + FORCED_SETTLE_SECONDS)
+        if self._settling is not None:
+            self._settle(self._settling)
         if self._stops == 1:
             logger.info(
                 "stopping: no more claims, running jobs have %s", self.options.grace, extra=self._logged("draining")
@@ -203,6 +203,11 @@ class Worker:
 
     def _logged(self, event: str) -> dict[str, object]:
         return {"event": f"worker.{event}", "worker": self.id}
+
+    @property
+    def ran(self) -> bool:
+        """Whether it has run any job."""
+        return self._executor is not None and self._executor.begun
 
     def named(self, task: asyncio.Task[object]) -> str | None:
         """Name the job that an asyncio task runs, if it does. Any thread may ask."""
@@ -340,9 +345,16 @@ class Worker:
                 quiet=quiet,
                 quiet_changed=quiet_changed,
                 took=took,
+                settled=lambda: rescuer.settled,
                 done=self._end,
             )
-            rescuer = Rescuer(leases, self._schema, lease_seconds=self._shortest_lease)
+            rescuer = Rescuer(
+                leases,
+                self._schema,
+                lease_seconds=self._shortest_lease,
+                rescued=claimer.look,
+                looked=freed,
+            )
             cleanup = Cleanup(
                 leases,
                 self._schema,
@@ -381,7 +393,7 @@ class Worker:
                         claiming.start_soon(self._loop, "claim", claimer.run, scope)
                         stuck = await self._drain(executor, scope)
                     finisher.close()
-                    # From here the deadline ends what an absent database would keep waiting.
+                    # Once it was told to stop, a deadline ends what an absent database would keep waiting.
                     self._settle(settling.cancel_scope)
                 for each in (heartbeat, horizon, rescuer, cleanup, unknown, listener):
                     each.end()
@@ -393,7 +405,10 @@ class Worker:
 
     def _settle(self, scope: anyio.CancelScope) -> None:
         self._settling = scope
-        scope.deadline = anyio.current_time() + (FORCED_SETTLE_SECONDS if self._stops > 1 else SETTLE_SECONDS)
+        if self._stops == 0:
+            return  # it ends by itself, and nobody waits for it
+        seconds = FORCED_SETTLE_SECONDS if self._stops > 1 else SETTLE_SECONDS
+        scope.deadline = min(scope.deadline, anyio.current_time() + seconds)
 
     async def _loop(
         self, name: str, run: Callable[[], Awaitable[None]], scope: anyio.CancelScope | None = None
@@ -427,8 +442,8 @@ class Worker:
                 if now + wait - began > START_SECONDS:
                     if isinstance(error, psycopg.Error):
                         raise
-                    what = f"the server did not answer: {one_line(error)}"
-                    raise psycopg.OperationalError(what) from error
+                    what = str(error) or "is its name slow to be resolved, or a pooler in between paused?"
+                    raise psycopg.OperationalError(f"the server did not answer in time: {what}") from error
                 await anyio.sleep(wait)
 
     def _heard(self, heard: Heard) -> None:
@@ -496,7 +511,8 @@ class Worker:
                 len(unwritten), shown,
             )  # fmt: skip
         if stuck:
-            logger.error("handlers that would not end; their jobs were given back: %s", ", ".join(stuck))
+            given_back = "" if unwritten else "; their jobs were given back"
+            logger.error("handlers that would not end%s: %s", given_back, ", ".join(stuck))
         if self._failure is not None:
             raise self._failure
         if stuck:

@@ -1,6 +1,7 @@
 """The database goes away for a while, or a handler breaks its own way to it."""
 
 import logging
+import socket
 import time
 from collections import Counter
 from datetime import timedelta
@@ -12,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from asyncq import ExitCode, Queue, RetryPolicy, WorkerOptions, current_job
 from tests.eventually import eventually
-from tests.servers import Postgres
+from tests.servers import Postgres, with_options
 from tests.sql import rows
 from tests.worker.inside import recording, running_worker
 
@@ -94,6 +95,60 @@ async def test_a_stop_while_the_database_is_away_ends_in_time_and_names_what_cou
     assert time.perf_counter() - stopped < 1 + 15
     assert inside.code is ExitCode.FAILED
     assert f"could not be written; they run again when their leases end: {job}" in caplog.text
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["the database comes back", "it is stopped meanwhile"])
+async def test_a_worker_that_ends_by_itself_keeps_outcomes_until_the_database_is_back(
+    own_postgres: Postgres, monkeypatch: pytest.MonkeyPatch, *, stopped: bool
+) -> None:
+    monkeypatch.setattr("asyncq.worker.worker.SETTLE_SECONDS", 0.5)
+    dsn = own_postgres.create_database()
+    queue = Queue()
+    gate = anyio.Event()
+    ran: list[int] = []
+
+    @queue.task(name="waits")
+    async def waits(number: int) -> None:
+        await gate.wait()
+        ran.append(number)
+
+    async with running_worker(queue, dsn, WorkerOptions(max_jobs=3)) as inside:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+            await waits.defer_many(conn, [waits.args(number) for number in range(3)])
+
+            async def all_run() -> bool:
+                return len(await rows.ids(conn, "running")) == 3
+
+            await eventually(all_run, describe="all run")
+        await anyio.to_thread.run_sync(own_postgres.server.halt)
+        gate.set()
+        await eventually(lambda: len(ran) == 3)
+        await anyio.sleep(1.0)
+        assert inside.code is None
+        if not stopped:
+            await anyio.to_thread.run_sync(own_postgres.server.resume)
+            await eventually(lambda: inside.code is not None, 15, describe="it ends")
+    assert inside.code is (ExitCode.FAILED if stopped else ExitCode.STOPPED)
+    if not stopped:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+            assert await rows.count(conn) == 0
+
+
+async def test_a_listen_dsn_that_leads_nowhere_keeps_nobody_from_beginning(
+    dsn: str, conn: psycopg.AsyncConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    queue = Queue()
+    task, ran = recording(queue)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    options = WorkerOptions(poll=timedelta(hours=1), listen_dsn=with_options(dsn, port=port))
+    with anyio.fail_after(20):
+        async with running_worker(queue, dsn, options):
+            assert "worker ready" in caplog.text
+            assert "listening where listen_dsn leads to: trouble with the database" in caplog.text
+            await task.defer(conn, 1)
+            await eventually(lambda: ran == [1], describe="it looks by itself")
 
 
 async def test_a_handler_past_its_timeout_leaves_no_statement_behind_and_its_pool_usable(

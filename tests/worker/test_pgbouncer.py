@@ -88,6 +88,30 @@ async def test_where_notifications_do_not_arrive_it_says_so_once_and_looks_each_
     assert said(caplog, "worker ready") == 1
 
 
+async def test_where_notifications_do_not_arrive_what_is_put_into_the_past_is_found_too(
+    bouncer: PgBouncer, conn: Connection
+) -> None:
+    queue = Queue()
+    task, ran = recording(queue)
+    async with running_worker(queue, bouncer.dsn, WorkerOptions(poll=timedelta(hours=1))):
+        await task.defer(conn, 0)
+        await eventually(lambda: ran == [0])
+        await anyio.sleep(2.0)  # so that it no longer looks from the very start for another reason
+        for number in (1, 2):
+            args = f'{{"number": {number}}}'
+            await conn.execute("select asyncq.defer('task', %s, run_at => now() - interval '1 hour')", (args,))
+            await eventually(lambda wanted=number: ran[-1] == wanted, 5, describe="the job starts")
+
+
+@pytest.mark.parametrize("bouncer", [{"mode": "session", "sessions": 1}], indirect=True)
+async def test_a_pooler_without_a_free_session_is_named(bouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncq.db.connection.FIRST_ANSWER_SECONDS", 0.3)
+    async with await psycopg.AsyncConnection.connect(bouncer.dsn, autocommit=True, prepare_threshold=None) as holder:
+        await holder.execute("select 1")
+        with pytest.raises(psycopg.OperationalError, match="no session of the server left"):
+            await connect(address_of(bouncer.dsn, "test"))
+
+
 async def test_with_a_direct_connection_to_listen_jobs_start_at_once(
     bouncer: PgBouncer, dsn: str, conn: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,19 +4,21 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import anyio
 import psycopg
 import pytest
 from psycopg import sql
 
+from asyncq import ExitCode, Queue, Worker, WorkerOptions
 from asyncq.db import jobs
 from asyncq.db.connection import Session, address_of
 from asyncq.job import Lease
 from asyncq.worker.rescue import Rescuer
 from tests.eventually import eventually
 from tests.sql.rows import ids, rows, running, value
+from tests.worker.inside import recording
 
 TOKEN = 77
 
@@ -63,6 +65,23 @@ async def test_a_rescue_that_was_held_up_on_its_way_lets_live_workers_go_first(
         assert await jobs.heartbeat(heart, "asyncq", [Lease(slow, TOKEN, 1)]) == {}
         await heart.close()
         await eventually(lambda: is_rescued(slow), describe="it is rescued when its worker is silent for good")
+
+
+async def test_a_burst_takes_back_what_dead_workers_left(
+    dsn: str, conn: psycopg.AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncq.worker.contact.CONTACT_SECONDS", 0.5)
+    queue = Queue("q", lease=timedelta(seconds=1))
+    task, ran = recording(queue)
+    for number in range(3):
+        await running(conn, TOKEN, task=task.name, args=f'{{"number": {number}}}', leased_until=sql.SQL("now()"))
+    alive = await running(conn, TOKEN, task=task.name)
+    with anyio.fail_after(10):
+        assert await Worker([queue], dsn, WorkerOptions(burst=True)).run() is ExitCode.STOPPED
+        assert sorted(ran) == [0, 1, 2]
+        # What is held by somebody who lives is not waited for.
+        assert await Worker([queue], dsn, WorkerOptions(burst=True)).run() is ExitCode.STOPPED
+    assert await ids(conn, "running") == [alive]
 
 
 async def test_shortly_before_a_lease_ends_it_finds_out_whether_there_is_contact(

@@ -12,6 +12,7 @@ import pytest
 from asyncq import Task
 from tests.conftest import StartWorker
 from tests.eventually import eventually
+from tests.servers import with_options
 from tests.truth import TruthLog
 from tests.worker import app
 
@@ -209,6 +210,22 @@ async def test_a_worker_whose_start_hangs_can_be_stopped(
         await eventually(lambda: held_up(conn, "leases"), 15, describe="the start hangs")
         worker.terminate()
         assert await worker.wait(5) == 0
+
+
+async def test_a_name_that_is_slow_to_be_resolved_is_not_blamed_on_handlers(
+    tmp_path: Path, dsn: str, start_worker: StartWorker
+) -> None:
+    (tmp_path / "uvloop.py").write_text("raise ImportError\n")  # which asks in threads that hold up nobody
+    (tmp_path / "slow_names.py").write_text(
+        "import socket, time\nfrom asyncq import Queue\nqueue = Queue()\n"
+        "def resolve(*args, **kwargs):\n    print('asked', flush=True)\n    time.sleep(3600)\n"
+        "socket.getaddrinfo = resolve\n"
+    )
+    worker = start_worker("slow_names", dsn=with_options(dsn, host="localhost"))
+    await eventually(lambda: "asked" in worker.stdout, 10)
+    worker.terminate()
+    assert await worker.wait(10) == 0
+    assert "handlers" not in worker.stderr
 
 
 async def test_a_thread_that_a_handler_left_behind_does_not_hold_the_process(
