@@ -120,7 +120,7 @@ class Deadline:
         thread = say(
             logger.critical,
             "not stopped %.0f s after the signal, the event loop is blocked by %s: this process ends itself, its jobs"
-            " run again elsewhere when their leases have ended\n%s",
+            " run again elsewhere when their leases have ended; it is at %s",
             self.late(), job, stack,
         )  # fmt: skip
         thread.join(SAY_SECONDS)

@@ -103,3 +103,6 @@ def set_up(level: int, form: str = "console") -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(level)
+    if level > logging.DEBUG:
+        # Of connections that were given up in mid-statement: why is told by whoever gave them up.
+        logging.getLogger("psycopg").addFilter(lambda record: record.levelno >= logging.ERROR)

@@ -10,13 +10,16 @@ the outcomes of their runs here count for nothing.
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import dropwhile
+from pathlib import Path
 
 import anyio
 import psycopg
@@ -177,7 +180,7 @@ class Watchdog:
         """Extend the leases until the loop turns."""
         own = self._own
         job, stack = blocking(self._watched, self._watched_thread, self._named)
-        say(logger.warning, "the event loop has been blocked for %.1f s, by %s; leases are kept meanwhile\n%s",
+        say(logger.warning, "the event loop has been blocked for %.1f s, by %s; leases are kept meanwhile; it is at %s",
              own.time() - since, job, stack)  # fmt: skip
         troubled = False
         longest = max((lease.seconds for lease in self._leases()), default=60.0)
@@ -206,7 +209,7 @@ class Watchdog:
         thread = say(
             logger.critical,
             "the event loop has been blocked for %.0f s, by %s: this process ends itself, its jobs run again elsewhere"
-            " when their leases have ended\n%s",
+            " when their leases have ended; it is at %s",
             blocked, job, stack,
         )  # fmt: skip
         thread.join(SAY_SECONDS)
@@ -222,12 +225,23 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 def blocking(
     loop: asyncio.AbstractEventLoop, thread: int, named: Callable[[asyncio.Task[object]], str | None]
 ) -> tuple[str, str]:
-    """Say what blocks another thread's event loop: the job, if it is one, and where it is."""
+    """Say what blocks another thread's event loop: the job, if it is one, and where it is, the innermost call first."""
     task = asyncio.current_task(loop)
     name = None if task is None else named(task) or f"the asyncio task {task.get_name()}"
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - documented, and the only way to another thread's stack
-    stack = "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES:])
-    return name or "something that is no asyncio task", stack.rstrip()
+    # Without the calls that lead from the program's start to the handler: they are always the same.
+    frames: Iterable[traceback.FrameSummary] = () if frame is None else traceback.extract_stack(frame)
+    calls = [f"{call.filename}:{call.lineno} in {call.name}: {call.line}" for call in dropwhile(_leads_there, frames)]
+    stack = " < ".join(calls[: -FRAMES - 1 : -1])
+    return name or "something that is no asyncio task", stack or "an unknown place"
+
+
+def _leads_there(call: traceback.FrameSummary) -> bool:
+    return call.filename.startswith(_MACHINERY) or call.name == "<module>"
+
+
+_FOLDERS = (Path(__file__).parents[1], Path(inspect.getfile(asyncio)).parent, Path(inspect.getfile(anyio)).parent)
+_MACHINERY = ("<frozen", *(f"{folder}{os.sep}" for folder in _FOLDERS))
 
 
 def say(log: Callable[..., None], *args: object) -> threading.Thread:

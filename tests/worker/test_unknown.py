@@ -68,6 +68,16 @@ def old_worker(dsn: str) -> AbstractAsyncContextManager[Inside]:
     return running_worker(queue, dsn)
 
 
+async def test_what_was_there_at_the_start_is_told_of_by_the_first_look(
+    dsn: str, conn: psycopg.AsyncConnection, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unknown, "EVERY_SECONDS", 3600.0)
+    await conn.execute("select asyncq.defer('b', '{}', 'mail')")
+    async with old_worker(dsn):
+        await eventually(lambda: watched.warnings)
+    assert len(watched.looks) == 1
+
+
 async def test_jobs_that_an_old_worker_does_not_know_are_told_of_and_wait_for_a_new_one(
     dsn: str, conn: psycopg.AsyncConnection, watched: Watched
 ) -> None:
