@@ -30,7 +30,7 @@ from asyncq.errors import (
     TaskAlreadyRegisteredError,
     UnknownTaskError,
 )
-from asyncq.job import Job, JobState
+from asyncq.job import Job, JobPage, JobState, QueueStats
 from asyncq.queue import Queue
 from asyncq.reason import Explanation, Reason
 from asyncq.release import __version__
@@ -51,9 +51,11 @@ __all__ = [
     "InvalidArgsError",
     "Job",
     "JobFilter",
+    "JobPage",
     "JobSignal",
     "JobState",
     "Queue",
+    "QueueStats",
     "Reason",
     "Retry",
     "RetryPolicy",

@@ -1,12 +1,12 @@
-"""A job as data: the row, its state, and the lease under which it is run."""
+"""A job as data: the row, its state, the lease under which it is run; and what is seen of many of them."""
 
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Job", "JobState", "Lease"]
+__all__ = ["Job", "JobPage", "JobState", "Lease", "QueueStats"]
 
 
 class JobState(StrEnum):
@@ -72,3 +72,41 @@ class Job:
     def args(self) -> dict[str, Any]:
         """The arguments as plain JSON values, keyed by parameter name."""
         return json.loads(self.args_json)
+
+
+class JobPage(NamedTuple):
+    """Some jobs of a list, the newest first, and where to go on.
+
+    Args:
+        jobs: those found, perhaps fewer than asked for, or none.
+        before: pass it on to get those that follow; None, there are no more.
+    """
+
+    jobs: list[Job]
+    before: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Read how many jobs of a queue stand where, as it was when it was read.
+
+    No number goes beyond `LIMIT`, where counting stops: then there are that many or more.
+
+    Attributes:
+        queue: its name.
+        due: they could run now.
+        oldest_due_seconds: how long the first of these has been due; None, if none is.
+        scheduled: they wait for a later time, perhaps after a failure.
+        running: a worker holds them; among the latest `LIMIT` of all queues.
+        discarded, cancelled: they ended so; among the latest `LIMIT` of the queue that ended in either way.
+    """
+
+    LIMIT: ClassVar[int] = 100_000
+
+    queue: str
+    due: int
+    oldest_due_seconds: float | None
+    scheduled: int
+    running: int
+    discarded: int
+    cancelled: int

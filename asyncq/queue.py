@@ -1,23 +1,23 @@
 """Queues: a name, a policy and the tasks registered on it. A queue holds no connection and opens none."""
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import psycopg
 
 from asyncq import ranges
-from asyncq.db import jobs
+from asyncq.db import inspect, jobs
 from asyncq.db.connection import checked
 from asyncq.db.explain import explain
 from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError, InvalidArgsError, TaskAlreadyRegisteredError
-from asyncq.job import Job
+from asyncq.job import Job, JobPage, JobState, QueueStats
 from asyncq.reason import Explanation
 from asyncq.retry import Backoff, RetryPolicy
 from asyncq.task import SyncTask, Task, TaskOptions, is_async, task_name
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "purged"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,10 +235,143 @@ class Queue:
             InvalidArgsError: `ids` holds something that is no id.
         """
         if ids is not None:
-            if isinstance(ids, str) or not isinstance(ids, Iterable):
-                raise InvalidArgsError(f"replay(ids=) must be several ids, such as [17], not {ids!r:.100}")
-            ids = [ranges.whole_number("replay(ids=)", each, (1, 2**63 - 1), InvalidArgsError) for each in ids]
+            ids = ranges.ids("replay(ids=)", ids, InvalidArgsError)
         return await jobs.replay(checked(connection), self.schema, queue=self.name, ids=ids)
+
+    async def stats(self, connection: Connection) -> QueueStats:
+        """Count the jobs of this queue by where they stand, without reading more than `QueueStats.LIMIT` of each.
+
+        Args:
+            connection: whose transaction's view is shown.
+        """
+        [found] = await inspect.stats(checked(connection), self.schema, queues=[self.name])
+        return found
+
+    @staticmethod
+    async def stats_of_all(connection: Connection, *, schema: str = "asyncq") -> list[QueueStats]:
+        """Count the jobs of all queues that have some, by name, in one statement.
+
+        Args:
+            connection: as for `stats`.
+            schema: the database schema that `asyncq migrate` made.
+
+        Raises:
+            ConfigurationError: no schema can have this name.
+        """
+        return await inspect.stats(checked(connection), checked_schema(schema), queues=None)
+
+    async def jobs(
+        self,
+        connection: Connection,
+        *,
+        state: JobState | str | None = None,
+        task: str | None = None,
+        older_than: timedelta | None = None,
+        args: Mapping[str, object] | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> JobPage:
+        """List jobs, the newest first, a page at a time.
+
+        One call reads at most 100,000 jobs, of all queues, from the newest on; what a filter passes over has been read
+        too. So a page can be short, or empty, with more to come: go on while its `before` is not None. Running jobs are
+        found by an index of their own, and `discarded` lists dead letters by another one.
+
+        Args:
+            connection: whose transaction's view is shown.
+            state: only such.
+            task: only those of this name.
+            older_than: only those deferred so long ago; newer ones are passed over one by one.
+            args: only those whose arguments contain these, as `@>` of jsonb has it: `{"user_id": 17}`. The dearest
+                filter: the arguments of all that the others let through are read.
+            before: only those with a lower id: the `before` of the page before.
+            limit: how many at most, 1 to 100,000.
+
+        Raises:
+            InvalidArgsError: one of these is of another type or out of range, or JSON does not hold the arguments.
+
+        Example::
+
+            page = await emails.jobs(conn, state="available", args={"user_id": 17})
+            older = await emails.jobs(conn, state="available", args={"user_id": 17}, before=page.before)
+        """
+        return await inspect.page(
+            checked(connection),
+            self.schema,
+            queue=self.name,
+            limit=ranges.whole_number("jobs(limit=)", limit, (1, 100_000), InvalidArgsError),
+            before=None
+            if before is None
+            else ranges.whole_number("jobs(before=)", before, ranges.IDS, InvalidArgsError),
+            state=None if state is None else _state("jobs(state=)", state, list(JobState)),
+            task=None if task is None else ranges.name("jobs(task=)", task, InvalidArgsError),
+            older_than=None
+            if older_than is None
+            else ranges.duration("jobs(older_than=)", older_than, InvalidArgsError),
+            args=None if args is None else _contained("jobs(args=)", args),
+        )
+
+    async def run_now(self, connection: Connection, ids: Iterable[int]) -> list[int]:
+        """Let jobs that wait for a later time run now, as part of the transaction that `connection` is in.
+
+        Args:
+            connection: as for `defer`.
+            ids: which ones; those of other queues, of jobs that are due, run or have ended, and those that a worker
+                takes at this moment, are passed over.
+
+        Returns:
+            The ids of those that were changed, ascending.
+
+        Raises:
+            InvalidArgsError: `ids` holds something that is no id.
+        """
+        wanted = ranges.ids("run_now(ids)", ids, InvalidArgsError)
+        return await inspect.run_now(checked(connection), self.schema, queue=self.name, ids=wanted)
+
+    async def cancel(self, connection: Connection, ids: Iterable[int]) -> list[int]:
+        """Cancel jobs that wait, as part of the transaction that `connection` is in. They can be replayed.
+
+        Args:
+            connection: as for `defer`.
+            ids: which ones; those of other queues, of jobs that run or have ended, and those that a worker takes at
+                this moment, are passed over.
+
+        Returns:
+            The ids of those that were cancelled, ascending.
+
+        Raises:
+            InvalidArgsError: `ids` holds something that is no id.
+        """
+        wanted = ranges.ids("cancel(ids)", ids, InvalidArgsError)
+        return await inspect.cancel(
+            checked(connection), self.schema, queue=self.name, ids=wanted, reason="cancelled by an operator"
+        )
+
+    async def purge(
+        self,
+        connection: Connection,
+        *,
+        state: JobState | str | None = None,
+        older_than: timedelta = timedelta(0),
+    ) -> int:
+        """Delete jobs that ended without success, 10,000 a statement, until none is left.
+
+        All is part of the transaction that `connection` is in; in autocommit each statement is one of its own. What
+        somebody else is just replaying is passed over.
+
+        Args:
+            connection: as for `defer`.
+            state: only `discarded` or only `cancelled` ones; None, both.
+            older_than: only those that ended so long ago.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            InvalidArgsError: the state or the duration cannot be.
+        """
+        chosen, age = purged("purge", state, older_than)
+        return await inspect.purge(checked(connection), self.schema, queue=self.name, state=chosen, older_than=age)
 
 
 _OPTIONS = {"name", "aliases", "timeout", "retry", "max_attempts", "priority", "lease"}
@@ -257,3 +390,30 @@ def _lease(what: str, given: object) -> timedelta:
     return ranges.duration(
         what, given, ConfigurationError, shortest=ranges.SHORTEST_LEASE, longest=ranges.LONGEST_LEASE
     )
+
+
+ENDED = [JobState.DISCARDED, JobState.CANCELLED]
+
+
+def purged(what: str, state: object, older_than: object) -> tuple[JobState | None, timedelta]:
+    """Say what a purge is to delete.
+
+    Raises:
+        InvalidArgsError: the state is none that a job ends in, or the duration cannot be.
+    """
+    chosen = None if state is None else _state(f"{what}(state=)", state, ENDED)
+    return chosen, ranges.duration(f"{what}(older_than=)", older_than, InvalidArgsError)
+
+
+def _state(what: str, given: object, allowed: Sequence[JobState]) -> JobState:
+    for state in allowed:
+        if given == state:
+            return state
+    raise InvalidArgsError(f"{what} must be one of {', '.join(allowed)}, not {given!r:.100}")
+
+
+def _contained(what: str, given: object) -> str:
+    if not isinstance(given, Mapping):
+        raise InvalidArgsError(f"{what} must be a mapping by parameter name, such as {{'user_id': 17}}")
+    named: Mapping[Any, Any] = given  # pyright: ignore[reportUnknownVariableType] - of any keys
+    return ranges.storable(what, dict(named), InvalidArgsError)

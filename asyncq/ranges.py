@@ -1,29 +1,35 @@
 """What values names, numbers and durations may have. Each check gives the value back, or raises the error asked for."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from asyncq.errors import LONGEST_DELAY, AsyncqError
 
 __all__ = [
+    "IDS",
     "LONGEST_LEASE",
     "MAX_ATTEMPTS",
     "PRIORITIES",
     "SHORTEST_LEASE",
     "aware",
     "duration",
+    "ids",
     "name",
+    "storable",
     "whole_number",
 ]
 
 Error = Callable[[str], AsyncqError]
 
+IDS = (1, 2**63 - 1)
 PRIORITIES = (-32_768, 32_767)
 MAX_ATTEMPTS = (1, 32_767)
 SHORTEST_LEASE = timedelta(seconds=0.5)
 LONGEST_LEASE = timedelta(days=7)
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -81,3 +87,23 @@ def aware(what: str, value: object, error: Error) -> datetime:
     if value.utcoffset() is None:
         raise error(f"{what} must have a time zone, such as datetime.now(timezone.utc); got {value!r}")
     return value
+
+
+def ids(what: str, values: object, error: Error) -> list[int]:
+    """Several ids of jobs."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise error(f"{what} must be several ids, such as [17], not {values!r:.100}")
+    several: Iterable[object] = values
+    return [whole_number(what, each, IDS, error) for each in several]
+
+
+def storable(what: str, value: object, error: Error) -> str:
+    """JSON as jsonb holds it, written: Python's also has NaN, NUL and half pairs."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as reason:
+        raise error(f"{what} must be a JSON object that PostgreSQL can store: {reason}") from None
+    if _NUL.search(text):
+        raise error(f"{what} must be a JSON object that PostgreSQL can store: it has NUL characters")
+    return text

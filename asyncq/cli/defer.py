@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 from datetime import datetime
 from typing import Any
@@ -66,17 +65,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_storable(given: object) -> None:
-    """Refuse what Python reads as JSON and jsonb does not hold: NaN, NUL and half pairs."""
-    try:
-        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgsError(f"--args must be a JSON object that PostgreSQL can store: {error}") from None
-    if re.search(r"(?<!\\)(?:\\\\)*\\u0000", text):
-        raise InvalidArgsError("--args must be a JSON object that PostgreSQL can store: it has NUL characters")
-
-
 async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
     chosen = {
         name: value
@@ -87,7 +75,7 @@ async def _defer(dsn: str, options: argparse.Namespace, given: object) -> int:
         queue = Queue(chosen.pop("queue", "default"), schema=common.schema_of(options))
         # A stand-in for a task that is not here: its options are checked, its arguments are not.
         bound = queue.task(name=options.task)(_unknown).options(**chosen)
-        _check_storable(given)
+        ranges.storable("--args", given, InvalidArgsError)
         text = options.args
     else:
         queues = common.queues_of([options.module])

@@ -1,7 +1,7 @@
-"""The jobs table: one function for each file under `sql/queries/jobs/`; `asyncq.db.defer` has those that put jobs in.
+"""The jobs table: one function for each file under `sql/queries/jobs/`.
 
-Those that a worker runs take its `Session`; those that a user runs take the user's connection and belong to the
-user's transaction.
+Others are in `asyncq.db.defer`, which puts jobs in, and in `asyncq.db.inspect`, for operators. Those that a worker runs
+take its `Session`; those that a user runs take the user's connection and belong to the user's transaction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.rows import TupleRow
 
 from asyncq.db.arrays import numbers, texts
 from asyncq.db.connection import PlainCursor, Session
@@ -33,6 +34,7 @@ __all__ = [
     "discarded",
     "finish",
     "heartbeat",
+    "job_of",
     "release",
     "replay",
     "rescue",
@@ -317,11 +319,16 @@ async def discarded(connection: Connection, schema: str, *, queue: str, limit: i
     async with PlainCursor(connection) as cursor:
         await cursor.execute(load("jobs/discarded", schema), {"queue": queue, "limit": limit}, binary=True)
         rows = await cursor.fetchall()
-    return [
-        Job(*head, state=JobState(state), attempts=attempts, max_attempts=limit_, lease=timedelta(seconds=lease),
-            created_at=created, attempted_at=attempted, finished_at=finished, last_error=error)
-        for *head, state, attempts, limit_, lease, created, attempted, finished, error in rows
-    ]  # fmt: skip
+    return [job_of(row) for row in rows]
+
+
+def job_of(row: TupleRow) -> Job:
+    """Make a job of the columns that `sql/parts/job.sql` names."""
+    *head, state, attempts, most, lease, created, attempted, finished, error = row
+    return Job(
+        *head, state=JobState(state), attempts=attempts, max_attempts=most, lease=timedelta(seconds=lease),
+        created_at=created, attempted_at=attempted, finished_at=finished, last_error=error,
+    )  # fmt: skip
 
 
 async def replay(connection: Connection, schema: str, *, queue: str, ids: Sequence[int] | None) -> list[int]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from asyncq import ConfigurationError
 from asyncq.db import defer, explain, jobs, quiet, rights, workers
+from asyncq.db import inspect as inspecting
 from asyncq.db.migrate import migrations, script
 from asyncq.db.statements import checked_schema, in_schema, load, sql_folder
 
@@ -29,9 +30,8 @@ def text_of(name: str) -> str:
 
 
 def test_each_file_is_used_once_and_there_is_none_besides() -> None:
-    loaded = re.findall(
-        r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, (defer, explain, jobs, quiet, rights, workers)))
-    )
+    modules = (defer, explain, inspecting, jobs, quiet, rights, workers)
+    loaded = re.findall(r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, modules)))
     assert sorted(loaded) == NAMES
 
 

@@ -1,0 +1,8 @@
+-- The columns of a job as a user sees it. What Python's datetime cannot hold, in any time zone, is brought to its ends.
+    j.id, j.queue, j.task, j.args::text, j.priority,
+    least(greatest(j.run_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    j.state, j.attempts, j.max_attempts, j.lease_seconds,
+    least(greatest(j.created_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    least(greatest(j.attempted_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    least(greatest(j.finished_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    j.last_error
