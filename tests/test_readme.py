@@ -394,6 +394,13 @@ async def test_the_observers_role_sees_no_personal_data(
         await refuses(observer, "select args from asyncq.jobs")
         await refuses(observer, "select last_error from asyncq.jobs")
         await refuses(observer, "delete from asyncq.jobs")
+    to_this = f"--dsn {shlex.quote(dsn)}"
+    assert asyncq(shop, f"asyncq status {to_this}").splitlines()[-1].split()[:2] == ["emails", "1"]
+    for command in ("jobs emails", "jobs emails --state running --json", "show 1", "show 1 --json"):
+        seen = asyncq(shop, f"asyncq {command} {to_this}")
+        assert "number" not in seen, "an argument"
+        assert ("shop.works" in seen) == ("running" not in command)
+        assert '"args"' not in seen
     assert asyncq(shop, f"asyncq migrate --check --dsn {shlex.quote(dsn)}") == "schema asyncq is up to date\n"
 
 

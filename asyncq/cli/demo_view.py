@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Step", "View", "plain_table", "view"]
+from asyncq.cli.table import plain_table
+
+__all__ = ["Step", "View", "view"]
 
 Row = tuple[str, str, str, str]
 
@@ -76,22 +78,6 @@ class _Plain:
 
     def _print(self, text: str) -> None:
         print(f"{time.monotonic() - self._began:5.1f} s  {text}", flush=True)
-
-
-def plain_table(headings: Row, rows: Sequence[Row]) -> str:
-    r"""Lay a table out as text.
-
-    >>> print(plain_table(("did", "promised", "happened", ""), [("an order", "1 receipt", "1 receipt", "kept")]))
-    did       promised   happened
-    --------  ---------  ---------  ----
-    an order  1 receipt  1 receipt  kept
-    """
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    rule = tuple("-" * width for width in widths)
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (headings, rule, *rows)
-    )
 
 
 def _live() -> View:

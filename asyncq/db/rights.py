@@ -13,7 +13,20 @@ from asyncq.db.connection import PlainCursor
 from asyncq.db.statements import load
 from asyncq.errors import ConfigurationError
 
-__all__ = ["CHECKS", "DEFERS", "EXPLAINS", "LISTS", "MIGRATES", "REPLAYS", "WORKS", "Right", "check"]
+__all__ = [
+    "CHECKS",
+    "COUNTS",
+    "DEFERS",
+    "EXPLAINS",
+    "LISTS",
+    "MIGRATES",
+    "OUTLINES",
+    "PURGES",
+    "REPLAYS",
+    "WORKS",
+    "Right",
+    "check",
+]
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -55,7 +68,25 @@ EXPLAINS = (
     Right("workers", "select"),
 )  # fmt: skip
 LISTS = (_LOOKS, Right("jobs", "select"))
+OUTLINES = (
+    _LOOKS,
+    Right(
+        "jobs",
+        "select",
+        (
+            "id", "queue", "task", "state", "priority", "attempts", "max_attempts", "lease_seconds", "run_at",
+            "created_at", "attempted_at", "finished_at",
+        ),
+    ),
+)  # fmt: skip
+"""An observer, who may not see arguments and errors."""
+
+COUNTS = (
+    _LOOKS,
+    Right("jobs", "select", ("id", "queue", "state", "priority", "run_at", "attempted_at", "finished_at")),
+)
 REPLAYS = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"))
+PURGES = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"), Right("jobs", "delete"))
 CHECKS = (_LOOKS, Right("migrations", "select"))
 MIGRATES = (Right("database", "create"), _LOOKS, Right("schema", "create"), Right("migrations", "select"))
 

@@ -33,6 +33,7 @@ def _as_before() -> Generator[None]:
     environ, path, modules = dict(os.environ), list(sys.path), set(sys.modules)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    given = sys.stdin
     try:
         yield
     finally:
@@ -43,11 +44,15 @@ def _as_before() -> Generator[None]:
             if not name.startswith(("asyncq", "psycopg", "encodings")):
                 del sys.modules[name]
         root.handlers[:] = handlers
+        sys.stdin = given
         root.setLevel(level)
 
 
-def run(*arguments: str, dsn: str | None = None, env: Mapping[str, str] | None = None) -> Result:
-    """Run `asyncq` with these arguments; variables that name a database come from `dsn` and `env` alone."""
+def run(*arguments: str, dsn: str | None = None, env: Mapping[str, str] | None = None, stdin: str = "") -> Result:
+    """Run `asyncq` with these arguments; variables that name a database come from `dsn` and `env` alone.
+
+    There is no terminal: `stdin` is what it reads.
+    """
     out, err = io.StringIO(), io.StringIO()
     with _as_before(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         for name in list(os.environ):
@@ -56,6 +61,7 @@ def run(*arguments: str, dsn: str | None = None, env: Mapping[str, str] | None =
         if dsn is not None:
             os.environ["ASYNCQ_DSN"] = dsn
         os.environ.update(env or {})
+        sys.stdin = io.StringIO(stdin)
         try:
             code = main(arguments)
         except SystemExit as ended:

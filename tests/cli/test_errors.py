@@ -292,6 +292,11 @@ def obey(dsn: str, error: str) -> str:
 TO = 'to "Out sider"'
 WORKERS = f"grant select on asyncq.workers {TO}"
 EXPLAINED = ", ".join(rights.EXPLAINS[1].columns)
+OUTLINE = (
+    "select (id, queue, task, state, priority, attempts, max_attempts, lease_seconds, run_at, created_at, attempted_at,"
+    " finished_at)"
+)
+COUNTS = "select (id, queue, state, priority, run_at, attempted_at, finished_at)"
 
 
 @pytest.mark.parametrize(
@@ -307,11 +312,16 @@ EXPLAINED = ", ".join(rights.EXPLAINS[1].columns)
             ("explain", "1"),
             f"grant usage on schema asyncq {TO}; grant select ({EXPLAINED}) on asyncq.jobs {TO}; {WORKERS}",
         ),
+        (("status",), f"grant usage on schema asyncq {TO}; grant {COUNTS} on asyncq.jobs {TO}"),
+        (("jobs", "q"), f"grant usage on schema asyncq {TO}; grant {OUTLINE} on asyncq.jobs {TO}"),
+        (("jobs", "q", "--arg", "a=1"), f"grant usage on schema asyncq {TO}; grant select on asyncq.jobs {TO}"),
+        (("show", "1"), f"grant usage on schema asyncq {TO}; grant {OUTLINE} on asyncq.jobs {TO}"),
         (("migrate", "--check"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
         (("migrate", "--sql"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
         (("migrate",), f"grant usage, create on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
     ],
     ids=["defer", "discarded", "replay", "explain", "migrate --check", "migrate --sql", "migrate"],
+    ids=["defer", "discarded", "replay", "status", "jobs", "jobs --arg", "show", "check", "sql", "migrate"],
 )
 def test_a_missing_right_is_one_line_with_the_grant_that_mends_it(
     dsn: str, command: Sequence[str], grants: str

@@ -147,6 +147,12 @@ async def test_gives_the_rows_as_jobs(conn: Connection) -> None:
     job_id = await ended(conn, args='{"a": [1, "ü"]}', attempts=3, priority=2, attempted_at=sql.SQL("now()"))
     [found] = (await queue.jobs(conn)).jobs
     assert [found] == await queue.discarded(conn)
+    await conn.execute("update asyncq.jobs set attempted_at = null")
+    [found] = (await queue.jobs(conn)).jobs
+    assert (found.attempted_at, [found]) == (None, await queue.discarded(conn))
+    waits = await insert(conn)
+    assert (await queue.jobs(conn, limit=1)).jobs[0].finished_at is None
+    await conn.execute("delete from asyncq.jobs where id = %s", (waits,))
     assert found.id == job_id
     assert [found] == await inspect.show(conn, "asyncq", ids=[job_id, 10**9, job_id])
     unseen: dict[str, Any] = {"args_json": "{}", "last_error": None}

@@ -1,0 +1,170 @@
+"""`asyncq jobs QUEUE` and `asyncq show ID …`: look at jobs, many in short or some in full."""
+
+import argparse
+import json
+import sys
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from asyncq import ranges
+from asyncq.cli import common, table
+from asyncq.cli.log import printable
+from asyncq.db import inspect, rights
+from asyncq.errors import InvalidArgsError
+from asyncq.job import Job, JobState
+from asyncq.queue import Queue
+
+__all__ = ["add"]
+
+UNSEEN = "asyncq: arguments and errors are left out: this role may not read them"
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    listing = commands.add_parser(
+        "jobs", help="list jobs", description="List a queue's jobs, the newest first.", allow_abbrev=False
+    )
+    listing.add_argument("queue", help="the queue's name")
+    listing.add_argument("--state", choices=list(map(str, JobState)), help="only such")
+    listing.add_argument("--task", metavar="NAME", help="only those of this task")
+    listing.add_argument("--older-than", type=common.seconds, metavar="SECONDS", help="only those deferred so long ago")
+    listing.add_argument(
+        "--arg", action="append", type=_argument, metavar="NAME=JSON", default=[],
+        help="only those with this argument, such as user_id=17 or 'name=\"ada\"' (may be repeated)",
+    )  # fmt: skip
+    listing.add_argument("--limit", type=int, default=20, metavar="N", help="how many at most (default: %(default)s)")
+    listing.add_argument("--before", type=int, metavar="ID", help="only those with a lower id, to go on in the list")
+    listing.add_argument("--json", action="store_true", help="print a JSON object a line")
+    common.add_database(listing)
+    listing.set_defaults(run=run_jobs)
+    showing = commands.add_parser(
+        "show", help="show jobs in full", description="Show jobs with all that is known of them.", allow_abbrev=False
+    )
+    showing.add_argument("ids", nargs="+", type=int, metavar="ID", help="which ones, of any queue")
+    showing.add_argument("--json", action="store_true", help="print a JSON object a line")
+    common.add_database(showing)
+    showing.set_defaults(run=run_show)
+
+
+def _argument(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"must be NAME=JSON, such as user_id=17, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(
+            f"{name}= must have JSON behind it, a string in quotes, not {value!r}"
+        ) from None
+
+
+def run_jobs(options: argparse.Namespace) -> int:
+    """Run `asyncq jobs`."""
+    queue = Queue(options.queue, schema=common.schema_of(options))
+    found, whole = common.run(_jobs(common.dsn_of(options), queue, options))
+    if options.json:
+        for job in found:
+            print(table.job_json(job, whole=whole))
+    elif found:
+        rows = [_row(job, whole=whole) for job in found]
+        table.show(("id", "state", "attempts", "run at", "task" if not whole else "task and arguments", "error"), rows)
+    else:
+        print(f"no such jobs in queue {printable(queue.name)}")
+    if not whole:
+        print(UNSEEN, file=sys.stderr)
+    return 0
+
+
+async def _jobs(dsn: str, queue: Queue, options: argparse.Namespace) -> tuple[list[Job], bool]:
+    """Go from page to page until there are as many as asked for; says too whether arguments could be read."""
+    args = dict(options.arg) or None
+    state = None if options.state is None else JobState(options.state)
+    filters: dict[str, Any] = {"state": state, "task": options.task, "older_than": options.older_than}
+    found: list[Job] = []
+    before, whole = options.before, True
+    needed = rights.OUTLINES if args is None else rights.LISTS
+    async with common.connected(dsn, queue.schema, needed) as connection:
+        while True:
+            limit = options.limit - len(found)
+            try:
+                page = await queue.jobs(connection, **filters, args=args, before=before, limit=limit)
+            except psycopg.errors.InsufficientPrivilege:
+                if args is not None:
+                    raise
+                whole = False
+                page = await inspect.outlines(
+                    connection, queue.schema, queue=queue.name, limit=limit, before=before, **filters
+                )
+            found += page.jobs
+            before = page.before
+            if len(found) >= options.limit or before is None:
+                return found, whole
+
+
+def _row(job: Job, *, whole: bool) -> tuple[str, ...]:
+    error = (job.last_error or "").strip()
+    return (
+        str(job.id),
+        job.state,
+        f"{job.attempts} of {job.max_attempts}",
+        _time(job.run_at),
+        job.task if not whole else f"{job.task}({_cut(job.args_json, 100)})",
+        _cut(error.splitlines()[-1], 100) if error else "",
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _time(time: datetime | None) -> str:
+    return "" if time is None else time.isoformat(sep=" ", timespec="seconds")
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Run `asyncq show`."""
+    ids = ranges.ids("the ids", options.ids, InvalidArgsError)
+    found, whole = common.run(_show(common.dsn_of(options), common.schema_of(options), ids))
+    for place, job in enumerate(found):
+        if options.json:
+            print(table.job_json(job, whole=whole))
+        else:
+            print("" if place == 0 else "\n", end="")
+            _print(job, whole=whole)
+    missing = sorted(set(ids) - {job.id for job in found})
+    if missing:
+        print(f"asyncq: there are no such jobs: {', '.join(map(str, missing))}", file=sys.stderr)
+    if not whole:
+        print(UNSEEN, file=sys.stderr)
+    return 0
+
+
+async def _show(dsn: str, schema: str, ids: list[int]) -> tuple[list[Job], bool]:
+    async with common.connected(dsn, schema, rights.OUTLINES) as connection:
+        try:
+            return await inspect.show(connection, schema, ids=ids), True
+        except psycopg.errors.InsufficientPrivilege:
+            return await inspect.outline(connection, schema, ids=ids), False
+
+
+def _print(job: Job, *, whole: bool) -> None:
+    known = [
+        ("job", str(job.id)),
+        ("queue", job.queue),
+        ("task", job.task),
+        ("args", job.args_json if whole else ""),
+        ("state", job.state),
+        ("attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("priority", str(job.priority)),
+        ("lease", f"{job.lease.total_seconds():g} s"),
+        *((name, _time(getattr(job, name))) for name in ("created_at", "run_at", "attempted_at", "finished_at")),
+    ]
+    for name, value in known:
+        if value:
+            print(f"{name.replace('_', ' '):<13} {printable(value)}")
+    if whole and job.last_error:
+        print("last error")
+        for line in job.last_error.strip().splitlines():
+            print(f"    {printable(line)}")
