@@ -1,13 +1,14 @@
 """`asyncq discarded QUEUE` and `asyncq replay QUEUE`: look at dead letters, and put them back."""
 
 import argparse
-import sys
+from datetime import timedelta
 from typing import Any
 
-from asyncq.cli import common
+from asyncq.cli import common, sure
 from asyncq.cli.log import printable
+from asyncq.cli.operate import about, count_ended
 from asyncq.db import rights
-from asyncq.job import Job
+from asyncq.job import Job, JobState
 from asyncq.queue import Queue
 
 __all__ = ["add"]
@@ -32,7 +33,8 @@ def add(commands: Any) -> None:
         allow_abbrev=False,
     )
     replaying.add_argument("queue", help="the queue's name")
-    replaying.add_argument("ids", nargs="*", type=int, metavar="ID", help="which ones (default: all discarded jobs)")
+    sure.add_ids(replaying, nargs="*", what="which ones (default: all discarded jobs)")
+    sure.add_sure(replaying)
     common.add_database(replaying)
     replaying.set_defaults(run=run_replay)
 
@@ -62,16 +64,31 @@ async def _discarded(dsn: str, queue: Queue, limit: int) -> list[Job]:
 def run_replay(options: argparse.Namespace) -> int:
     """Run `asyncq replay`."""
     queue = Queue(options.queue, schema=common.schema_of(options))
-    replayed = common.run(_replay(common.dsn_of(options), queue, options.ids or None))
-    for job_id in replayed:
-        print(job_id)
-    missed = sorted(set(options.ids) - set(replayed))
-    if missed:
-        shown = ", ".join(map(str, missed))
-        print(f"asyncq: not discarded or cancelled jobs of this queue: {shown}", file=sys.stderr)
+    ids = sure.ids_of(options) if options.ids else None
+    dsn = common.dsn_of(options)
+    if not _agreed(options, dsn, queue, ids):
+        return 0
+    replayed = common.run(_replay(dsn, queue, ids))
+    sure.report(replayed, ids or (), "not discarded or cancelled jobs of this queue")
     if not replayed:
         print(f"nothing to replay in queue {printable(queue.name)}")
     return 0
+
+
+def _agreed(options: argparse.Namespace, dsn: str, queue: Queue, ids: list[int] | None) -> bool:
+    """Say whether to go on. All are replayed without a question where there is no terminal: scripts do that."""
+    asked = options.dry_run or (sure.can_ask() if ids is None else sure.asks(options, ids))
+    if not asked:
+        return True
+    if ids is None:
+        what = about(common.run(count_ended(dsn, queue, JobState.DISCARDED, timedelta(0), rights.REPLAYS)))
+    else:
+        what = about(len(set(ids)))
+    what = f"replay {what} of queue {printable(queue.name)}"
+    if options.dry_run:
+        print(f"would {what}")
+        return False
+    return sure.agreed(options, what)
 
 
 async def _replay(dsn: str, queue: Queue, ids: list[int] | None) -> list[int]:

@@ -312,6 +312,12 @@ COUNTS = "select (id, queue, state, priority, run_at, attempted_at, finished_at)
             ("explain", "1"),
             f"grant usage on schema asyncq {TO}; grant select ({EXPLAINED}) on asyncq.jobs {TO}; {WORKERS}",
         ),
+        (("run-now", "q", "1"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (("cancel", "q", "1"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (
+            ("purge", "q", "--yes"),
+            f"grant usage on schema asyncq {TO}; grant select, update, delete on asyncq.jobs {TO}",
+        ),
         (("status",), f"grant usage on schema asyncq {TO}; grant {COUNTS} on asyncq.jobs {TO}"),
         (("jobs", "q"), f"grant usage on schema asyncq {TO}; grant {OUTLINE} on asyncq.jobs {TO}"),
         (("jobs", "q", "--arg", "a=1"), f"grant usage on schema asyncq {TO}; grant select on asyncq.jobs {TO}"),
@@ -320,8 +326,22 @@ COUNTS = "select (id, queue, state, priority, run_at, attempted_at, finished_at)
         (("migrate", "--sql"), f"grant usage on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
         (("migrate",), f"grant usage, create on schema asyncq {TO}; grant select on asyncq.migrations {TO}"),
     ],
-    ids=["defer", "discarded", "replay", "explain", "migrate --check", "migrate --sql", "migrate"],
-    ids=["defer", "discarded", "replay", "status", "jobs", "jobs --arg", "show", "check", "sql", "migrate"],
+    ids=[
+        "defer",
+        "discarded",
+        "replay",
+        "explain",
+        "run-now",
+        "cancel",
+        "purge",
+        "status",
+        "jobs",
+        "jobs --arg",
+        "show",
+        "check",
+        "sql",
+        "migrate",
+    ],
 )
 def test_a_missing_right_is_one_line_with_the_grant_that_mends_it(
     dsn: str, command: Sequence[str], grants: str
