@@ -292,8 +292,10 @@ class Queue:
 
         Example::
 
-            page = await emails.jobs(conn, state="available", args={"user_id": 17})
-            older = await emails.jobs(conn, state="available", args={"user_id": 17}, before=page.before)
+            found, before = await emails.jobs(conn, state="available", args={"user_id": 17})
+            while before is not None:
+                more, before = await emails.jobs(conn, state="available", args={"user_id": 17}, before=before)
+                found += more
         """
         return await inspect.page(
             checked(connection),

@@ -212,9 +212,22 @@ async def look_at_the_replayed_one(namespace: Namespace) -> None:
     assert await cursor.fetchone() == ("available", 0)
 
 
+async def defer_one_for_later(namespace: Namespace) -> None:
+    deferred = await namespace["send_receipt"].options(delay=timedelta(hours=1)).defer(namespace["conn"], 1)
+    namespace["later"] = deferred.id
+
+
+async def look_at_the_one_cancelled(namespace: Namespace) -> None:
+    assert [job.id for job in namespace["found"]][:1] == namespace["hurried"][-1:] == [namespace["later"]]
+    assert set(namespace["hurried"]) <= set(namespace["cancelled"])
+    assert namespace["deleted"] == 0
+    assert namespace["stats"].scheduled >= 1
+
+
 HOOKS: dict[str, tuple[Hook, Hook]] = {
     "WorkerOptions(burst=True)": (defer_one_of_each, look_at_their_ends),
     "replayed = ": (make_a_dead_letter, look_at_the_replayed_one),
+    "cancelled = ": (defer_one_for_later, look_at_the_one_cancelled),
 }
 """What happens before and after the block that holds a text."""
 
@@ -301,6 +314,22 @@ async def test_dead_letters_from_the_shell(shop: Path, conn: psycopg.AsyncConnec
     assert asyncq(shop, listed).count("ValueError: no such user") == 6  # in the line, and in full below it
     assert asyncq(shop, some) == "17\n42\n"
     assert asyncq(shop, rest) == "16\n"
+
+
+async def test_looking_and_stepping_in_from_the_shell(shop: Path, conn: psycopg.AsyncConnection) -> None:
+    await conn.execute(
+        "insert into asyncq.jobs (id, queue, task, args, run_at, created_at) overriding system value"
+        " values (17, 'emails', 't', '{\"order_id\": 7}', now() + interval '1 day', now() - interval '1 day')"
+    )
+    status, jobs, show, run_now, cancel, purge = only("sh", "asyncq status").text.splitlines()
+    assert asyncq(shop, status).splitlines()[-1].split() == ["emails", "0", "-", "1", "0", "0", "0"]
+    assert asyncq(shop, jobs).splitlines()[-1].split()[0] == "17"
+    assert '{"order_id": 7}' in asyncq(shop, show)
+    assert asyncq(shop, run_now) == "17\n"
+    assert await count(conn, "asyncq.jobs where run_at <= now()") == 1
+    assert asyncq(shop, cancel) == "17\n"
+    assert asyncq(shop, purge) == "0\n"
+    assert await count(conn, "asyncq.jobs where state = 'cancelled'") == 1
 
 
 async def test_several_queues(shop: Path) -> None:
