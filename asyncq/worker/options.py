@@ -38,8 +38,8 @@ class WorkerOptions:
         grace: how long running jobs may go on after a stop, 0 seconds to 7 days.
         cleanup: how often to delete jobs past their retention, 1 second to 7 days.
         strict: serve queues strictly in the order given, not by their weights.
-        burst: end when no due job is left and nothing runs here. What dead workers left is run too; where there is such,
-            it takes a third of the shortest lease, 3 to 20 seconds, to be sure that they are dead.
+        burst: end when no due job is left and nothing runs here. What dead workers left is run too; to be sure of their
+            death takes a third of the shortest lease, 3 to 20 seconds.
         max_jobs: start no more jobs than this, 1 to 1,000,000,000, and end with the last of them: a fresh process may
             then take over from one whose handlers leak memory.
         durable: wait until each claim, with the outcomes written along, has reached the server's disk. Without, the

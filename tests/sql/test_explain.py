@@ -44,6 +44,7 @@ async def test_jobs_that_are_taken_before_it_are_counted(conn: Connection, sessi
     found = await explain(conn, "asyncq", job_id)
     assert found.facts is not None
     assert (found.reason, found.facts.ahead) == (Reason.BEHIND, 3)
+    assert (found.facts.attempted_at, found.facts.leased_until, found.facts.finished_at) == (None, None, None)
 
 
 async def test_a_long_line_is_not_counted_to_its_end(conn: Connection, session: Session) -> None:

@@ -38,9 +38,15 @@ select
     job.id, job.queue::text, job.task::text, job.priority, job.attempts, job.max_attempts,
     least(greatest(job.run_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
     least(greatest(job.created_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
-    least(greatest(job.attempted_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
-    least(greatest(job.leased_until, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
-    least(greatest(job.finished_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00'),
+    case when job.attempted_at is not null
+        then least(greatest(job.attempted_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00')
+    end,
+    case when job.leased_until is not null
+        then least(greatest(job.leased_until, '0001-01-03 00:00+00'), '9999-12-29 00:00+00')
+    end,
+    case when job.finished_at is not null
+        then least(greatest(job.finished_at, '0001-01-03 00:00+00'), '9999-12-29 00:00+00')
+    end,
     job.locked_by,
     now(),
     job.state,
