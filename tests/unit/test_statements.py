@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncq import ConfigurationError
-from asyncq.db import defer, explain, jobs, quiet, rights, workers
+from asyncq.db import defer, doctor, explain, jobs, quiet, rights, workers
 from asyncq.db import inspect as inspecting
 from asyncq.db.migrate import migrations, script
 from asyncq.db.statements import checked_schema, in_schema, load, sql_folder
@@ -30,16 +30,19 @@ def text_of(name: str) -> str:
 
 
 def test_each_file_is_used_once_and_there_is_none_besides() -> None:
-    modules = (defer, explain, inspecting, jobs, quiet, rights, workers)
+    modules = (defer, doctor, explain, inspecting, jobs, quiet, rights, workers)
     loaded = re.findall(r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, modules)))
     assert sorted(loaded) == NAMES
+
+
+OF_THE_CLUSTER = {"quiet/pressure", "doctor/server", "doctor/horizon"}
+"""They ask about what is not of one schema: the lock of notifications, settings, open transactions."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_statement_names_the_schema_and_nothing_else(name: str) -> None:
     text = load(name, "other")
-    # The lock that this one asks about is the whole cluster's.
-    assert ('"other".' in text) == (name != "quiet/pressure")
+    assert ('"other".' in text) == (name not in OF_THE_CLUSTER)
     assert "asyncq" not in text
     assert load(name, "asyncq").replace('"asyncq"', '"other"') == text
 
