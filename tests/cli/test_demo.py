@@ -90,6 +90,7 @@ def rows_of(table: str) -> list[str]:
 
 
 @needs_wheel
+@pytest.mark.once
 async def test_it_keeps_its_promises_in_time_and_leaves_nothing_behind(temporary: Path, tmp_path: Path) -> None:
     began = time.monotonic()
     async with demonstration(temporary, tmp_path) as process:
@@ -130,6 +131,7 @@ async def test_interrupted_it_tidies_up(number: signal.Signals, when: str, tempo
 
 
 @needs_wheel
+@pytest.mark.once
 async def test_killed_it_leaves_no_process_behind(temporary: Path, tmp_path: Path) -> None:
     async with demonstration(temporary, tmp_path) as process:
         await eventually(lambda: "orders committed, " in process.stdout, 30)
@@ -137,6 +139,7 @@ async def test_killed_it_leaves_no_process_behind(temporary: Path, tmp_path: Pat
         await eventually(lambda: nothing_runs(temporary), 25)
 
 
+@pytest.mark.once
 async def test_on_a_given_database_it_leaves_nothing_behind(dsn: str, temporary: Path, tmp_path: Path) -> None:
     async with demonstration(temporary, tmp_path, "--dsn", dsn) as process:
         assert await process.wait(within=50) == 0, process.stdout + process.stderr

@@ -226,6 +226,7 @@ def test_a_server_that_is_down_is_its_own_exit_code(closed_port: int, command: S
     assert "secret" not in result.err
 
 
+@pytest.mark.once
 async def test_a_worker_waits_a_while_for_a_server_that_is_down(
     start_worker: StartWorker, here: Path, closed_port: int
 ) -> None:

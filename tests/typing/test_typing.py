@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 RIGHT = Path(__file__).with_name("right.py")
 WRONG = Path(__file__).with_name("wrong_calls.py")

@@ -158,6 +158,7 @@ async def test_five_thousand_jobs_on_a_serializable_database_are_done_once(
     assert sorted(ran) == list(range(5000))
 
 
+@pytest.mark.once
 async def test_an_idle_worker_sends_almost_nothing(own_postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five minutes of idling, with the poll, the listener's probe and the rescue's look at a thirtieth of their times.
 

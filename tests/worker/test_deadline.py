@@ -97,7 +97,7 @@ def no_uvloop(tmp_path: Path) -> list[Path]:
     return [directory]
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("signals", [pytest.param(1, marks=pytest.mark.once), 2])
 async def test_a_worker_that_is_held_up_ends_in_time_and_names_the_job(
     conn: psycopg.AsyncConnection, dsn: str, held: Held, no_uvloop: list[Path], signals: int
 ) -> None:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 import psycopg
+import pytest
 
 from tests.conftest import StartWorker
 from tests.eventually import eventually
@@ -40,6 +41,7 @@ async def test_exactly_the_committed_jobs_run_once_each(
     assert [await worker.wait(20) for worker in workers] == [0] * 8
 
 
+@pytest.mark.once
 async def test_a_burst_of_mails_is_cleared_though_a_worker_dies(
     conn: psycopg.AsyncConnection, truth: TruthLog, start_worker: StartWorker
 ) -> None:

@@ -24,6 +24,8 @@ from tests.worker.inside import recording, running_worker
 
 Connection = psycopg.AsyncConnection
 
+pytestmark = pytest.mark.once
+
 UNDELIVERED = "notifications do not arrive"
 JOBS = 2000
 
