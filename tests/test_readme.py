@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import shlex
 import subprocess
@@ -76,9 +77,15 @@ async def run(block: Block, namespace: Namespace) -> None:
     """Run a block of Python; it may await at its top."""
     source = "\n" * block.line + block.text
     code = compile(source, ROOT / "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    result: object = eval(code, namespace)
-    if inspect.isawaitable(result):
-        await result
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    try:
+        result: object = eval(code, namespace)
+        if inspect.isawaitable(result):
+            await result
+    finally:
+        # A block that sets logging up does so for a process of its own.
+        root.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ async def test_a_server_that_takes_the_connection_and_says_no_more_is_given_up(m
     async with anyio.create_task_group() as group:
         group.start_soon(listener.serve, serve)
         session = Session(address_of(f"{dsn} target_session_attrs=any", "test"))
-        with anyio.move_on_after(5) as in_time, pytest.raises(TimeoutError):
+        with anyio.move_on_after(5) as in_time, pytest.raises(psycopg.OperationalError):
             await session.fetch("select 1", {})
         assert not in_time.cancelled_caught
         await eventually(lambda: b"" in ended, describe="it closed the connection")

@@ -15,19 +15,22 @@ with recursive job as (
     where j.id = %(id)s::bigint
 ),
 level (priority) as (
-    (
+    select highest.priority
+    from job
+    cross join lateral (
         select j.priority
-        from asyncq.jobs j, job
+        from asyncq.jobs j
         where j.state = 'available' and j.queue = job.queue and j.priority >= job.priority
         order by j.priority desc
         limit 1
-    )
+    ) highest
     union all
     select lower.priority
     from level
+    cross join job
     cross join lateral (
         select j.priority
-        from asyncq.jobs j, job
+        from asyncq.jobs j
         where j.state = 'available' and j.queue = job.queue and j.priority >= job.priority
             and j.priority < level.priority
         order by j.priority desc
