@@ -30,6 +30,7 @@ import anyio
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
+from asyncq.events import Events, JobsClaimed
 from asyncq.job import Lease
 from asyncq.outcome import Released, change
 from asyncq.task import Task
@@ -83,6 +84,7 @@ class Claimer:
         lanes: from where each lane is read.
         executor: runs what is claimed.
         finisher: keeps what has run.
+        events: told of each claim.
         quiet: the states of the queues, which say when to look without having been told.
         quiet_changed: called when one of them may wish something by what happened here.
         took: called with the shortest lease of each claim that found work, and the time before it was asked for.
@@ -105,6 +107,7 @@ class Claimer:
         lanes: Lanes,
         executor: Executor,
         finisher: Finisher,
+        events: Events,
         quiet: Mapping[str, Quiet],
         quiet_changed: Callable[[], None],
         took: Callable[[float, float], None],
@@ -123,6 +126,7 @@ class Claimer:
         self._lanes = lanes
         self._executor = executor
         self._finisher = finisher
+        self._events = events
         self._quiet = quiet
         self._quiet_changed = quiet_changed
         self._took = took
@@ -313,21 +317,21 @@ class Claimer:
             raise
         self._doubtful.pop()
         self._finisher.settle(finished, claim.unwritten)
-        self._start(claim.rows, token, began)
+        self._start(claim, token, began)
         self._note(asked, looks, claim, free)
         return bool(claim.rows)
 
-    def _start(self, rows: Sequence[jobs.ClaimedRow], token: int, began: float) -> None:
+    def _start(self, claim: jobs.Claim, token: int, began: float) -> None:
         taken = anyio.current_time() - began
-        kept: list[jobs.ClaimedRow] = []
-        for row in rows:
+        self._events.emit(JobsClaimed(len(claim.rows), taken))
+        rows: list[jobs.ClaimedRow] = []
+        for row in claim.rows:
             # The claim was under way when the stop came: nothing starts any more. Or this process stood still until the
             # answer was old, and the job may run elsewhere by now.
             if self._stopping or row.lease_seconds <= taken:
                 self._finisher.put(Lease(row.id, token, row.lease_seconds), change(Released()))
             else:
-                kept.append(row)
-        rows = kept
+                rows.append(row)
         if not rows:
             return
         shortest = min(row.lease_seconds for row in rows)
@@ -335,7 +339,7 @@ class Claimer:
             # They come by priority, whatever their queue; the queues are served in their order.
             order = {queue: place for place, queue in enumerate(self._weights)}
             rows = sorted(rows, key=lambda row: order[row.queue])
-        self._executor.start(rows, token)
+        self._executor.start(rows, token, claim.looked_at)
         # Only now: the watchdog looks for what is held as soon as it is told, in a thread of its own.
         self._took(shortest, began)
         self._left -= len(rows)

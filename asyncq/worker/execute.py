@@ -15,7 +15,6 @@ running and its lease extended until the thread has ended.
 import asyncio
 import functools
 import inspect
-import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
@@ -28,10 +27,9 @@ from asyncq import running
 from asyncq.args import UndecodableArgsError
 from asyncq.db.jobs import ClaimedRow
 from asyncq.errors import InvalidArgsError
-from asyncq.failure import type_name
+from asyncq.events import Events, JobFinished, JobLeaseLost, JobStarted
 from asyncq.job import Lease
 from asyncq.outcome import (
-    Cancelled,
     Change,
     Completed,
     Discarded,
@@ -39,18 +37,14 @@ from asyncq.outcome import (
     Outcome,
     Released,
     Retried,
-    Snoozed,
     change,
     decide,
     kind_of,
 )
 from asyncq.task import SyncTask, Task
-from asyncq.worker.repeated import Kind, Repeated
 from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Executor", "Run"]
-
-logger = logging.getLogger("asyncq.worker")
 
 AGAIN_SECONDS = 1.0
 """How often a handler that goes on is told again to end."""
@@ -59,12 +53,15 @@ AGAIN_SECONDS = 1.0
 class Run:
     """One attempt at one job: what is needed to run it, to end it and to write what came out."""
 
-    __slots__ = ("abandoned", "begun", "future", "in_thread", "interruption", "job", "row", "task", "timer", "token")
+    __slots__ = (
+        "abandoned", "begun", "future", "in_thread", "interruption", "job", "row", "task", "timer", "token", "waited",
+    )  # fmt: skip
 
-    def __init__(self, row: ClaimedRow, token: int, task: Task[..., Any]) -> None:
+    def __init__(self, row: ClaimedRow, token: int, task: Task[..., Any], waited: float) -> None:
         self.row = row
         self.token = token
         self.task = task
+        self.waited = waited
         self.job = running.RunningJob(row)
         self.interruption: Interruption | None = None
         self.begun = False
@@ -78,11 +75,6 @@ class Run:
         """Under which it runs."""
         return Lease(self.row.id, self.token, self.row.lease_seconds)
 
-    def logged(self, event: str) -> dict[str, object]:
-        """What a log record about it carries, for whoever reads logs by machine."""
-        row = self.row
-        return {"event": event, "job_id": row.id, "queue": row.queue, "task": row.task, "attempt": row.attempts}
-
     def __str__(self) -> str:
         row = self.row
         return f"job {row.id} ({row.task}, attempt {row.attempts} of {row.max_attempts})"
@@ -94,6 +86,7 @@ class Executor:
     Args:
         tasks: what this worker can run, by name.
         concurrency: how many at once.
+        events: told of each start and end.
         large_args: reads arguments that a claim left out, None when the lease is lost.
         finish: takes the outcome of a run.
         freed: called when a slot is free again.
@@ -106,6 +99,7 @@ class Executor:
         tasks: Mapping[str, Task[..., Any]],
         concurrency: int,
         *,
+        events: Events,
         large_args: Callable[[Lease], Awaitable[str | None]],
         finish: Callable[[Lease, Change], None],
         freed: Callable[[], None],
@@ -117,6 +111,7 @@ class Executor:
         """Whether any run has begun."""
         self._tasks = tasks
         self.concurrency = concurrency
+        self._events = events
         self._large_args = large_args
         self._finish = finish
         self._freed = freed
@@ -124,8 +119,6 @@ class Executor:
         self._broke = broke
         self._threads = anyio.CapacityLimiter(concurrency)
         self._ended = Wakeup()
-        self._failures = Repeated()
-        self._summing_up: asyncio.TimerHandle | None = None
 
     @property
     def free(self) -> int:
@@ -147,8 +140,8 @@ class Executor:
         """Jobs whose lease was lost but whose handler has not ended here: they must not start here a second time."""
         return [run.row.id for run in self.runs.values() if run.interruption is Interruption.LOST]
 
-    def start(self, rows: Sequence[ClaimedRow], token: int) -> None:
-        """Begin to run what a claim brought."""
+    def start(self, rows: Sequence[ClaimedRow], token: int, claimed_at: int) -> None:
+        """Begin to run what a claim brought; `claimed_at` is on the database's clock, as are the times of the rows."""
         loop = asyncio.get_running_loop()
         create_task = loop.create_task
         self.begun = True
@@ -159,7 +152,7 @@ class Executor:
                 self.lose(earlier.lease)
                 self._finish(Lease(row.id, token, row.lease_seconds), change(Released()))
                 continue
-            run = Run(row, token, self._tasks[row.task])
+            run = Run(row, token, self._tasks[row.task], max((claimed_at - row.run_at) / 1e6, 0.0))
             self.runs[row.id] = run
             timeout = run.task.settings.timeout
             if timeout is not None:
@@ -170,8 +163,7 @@ class Executor:
         """End the run of a lost lease: somebody else may have the job by now, and its outcome counts for nothing."""
         run = self.runs.get(lease.id)
         if run is not None and run.token == lease.token and run.interruption is not Interruption.LOST:
-            extra = run.logged("job.lease_lost")
-            logger.warning("%s: the lease was lost, the handler is told to end", run, extra=extra)
+            self._events.emit(JobLeaseLost(run.job))
             self._order(run, Interruption.LOST)
 
     def interrupt(self) -> None:
@@ -216,6 +208,9 @@ class Executor:
     async def _perform(self, run: Run) -> None:
         run.begun = True
         running.current.set(run.job)
+        if self._events.wanted(JobStarted):
+            self._events.emit(JobStarted(run.job, run.waited))
+        began = anyio.current_time()
         error: BaseException | None = None
         try:
             if run.interruption is not None:
@@ -241,7 +236,7 @@ class Executor:
         except BaseException as raised:  # noqa: BLE001 - a handler's SystemExit too is a failed attempt, nothing more
             error = raised
         try:
-            self._end(run, error)
+            self._end(run, error, began)
         except BaseException as bug:  # noqa: BLE001 - nobody awaits this task: the worker is told instead
             self._broke(bug)
         finally:
@@ -256,7 +251,7 @@ class Executor:
         run.job.fill(args)
         return args
 
-    def _end(self, run: Run, error: BaseException | None) -> None:
+    def _end(self, run: Run, error: BaseException | None, began: float) -> None:
         if run.timer is not None:
             run.timer.cancel()
         if run.abandoned:
@@ -264,15 +259,14 @@ class Executor:
         del self.runs[run.row.id]
         self._ended.set()
         self._freed()
+        outcome: Outcome | None
         if run.interruption is Interruption.LOST:
             # It was kept from being claimed here, so a claim that found its queue dry may have passed over it.
             self._lost_ended(run.row.queue)
-            extra = run.logged("job.outcome_dropped")
-            logger.warning("%s: ended after its lease was lost, its outcome is dropped", run, extra=extra)
+            outcome = None
         elif error is None and run.interruption is None:
+            outcome = _SUCCESS
             self._finish(run.lease, _COMPLETED)
-            if logger.isEnabledFor(logging.DEBUG):
-                _log(run, _SUCCESS)
         else:
             outcome = decide(
                 error,
@@ -284,65 +278,10 @@ class Executor:
                 final=isinstance(error, UndecodableArgsError),
             )
             self._finish(run.lease, change(outcome))
-            if not isinstance(outcome, (Retried, Discarded)) or self._has_line(run, outcome, error):
-                _log(run, outcome)
-
-    def _has_line(self, run: Run, outcome: Retried | Discarded, error: BaseException | None) -> bool:
-        """Say whether a failure is logged by itself; if not, it is counted, and summed up in time."""
-        if logger.isEnabledFor(logging.DEBUG):
-            return True
-        kind = Kind(run.row.task, kind_of(error, run.interruption), final=isinstance(outcome, Discarded))
-        by_itself = self._failures.met(kind, run.row.id, anyio.current_time())
-        if self._summing_up is None:
-            self._sum_up_in_time()
-        return by_itself
-
-    def sum_up(self, *, at_once: bool = False) -> None:
-        """Log what has been counted: of the windows that have ended, or all, when nothing runs any more."""
-        if self._summing_up is not None:
-            self._summing_up.cancel()
-            self._summing_up = None
-        for kind, times, last_job, seconds in self._failures.ended(anyio.current_time(), at_once=at_once):
-            logger.log(
-                logging.ERROR if kind.final else logging.WARNING,
-                "%d more failures of %s (%s)%s in the last %.0f s, the last was job %d",
-                times, kind.task, kind.error, " for good, discarded," if kind.final else "", max(seconds, 1), last_job,
-                extra={"event": "jobs.failed", "task": kind.task, "error": kind.error, "times": times},
-            )  # fmt: skip
-        self._sum_up_in_time()
-
-    def _sum_up_in_time(self) -> None:
-        next_end = self._failures.next_end()
-        if next_end is not None:
-            self._summing_up = asyncio.get_running_loop().call_at(next_end, self.sum_up)
+        failed = kind_of(error, run.interruption) if isinstance(outcome, (Retried, Discarded)) else None
+        seconds = anyio.current_time() - began
+        self._events.emit(JobFinished(run.job, outcome, error, failed, run.waited, seconds))
 
 
 _SUCCESS = Completed()
 _COMPLETED = change(_SUCCESS)
-
-
-def _log(run: Run, outcome: Outcome) -> None:
-    extra = run.logged(f"job.{type_name(outcome).lower()}")
-    match outcome:
-        case Retried(delay, error):
-            last = error.splitlines()[-1]
-            logger.warning("%s failed, next run in %.1f s: %s", run, delay, last, extra={**extra, "delay": delay})
-            _log_lines(error)
-        case Completed():
-            logger.debug("%s completed", run, extra=extra)
-        case Released():
-            logger.info("%s was interrupted, its attempt is given back", run, extra=extra)
-        case Snoozed(delay):
-            logger.info("%s snoozed, next run in %.1f s", run, delay, extra={**extra, "delay": delay})
-        case Cancelled(reason):
-            logger.info("%s was cancelled by its handler: %s", run, reason, extra=extra)
-        case Discarded(error):
-            logger.error("%s failed for good and is discarded: %s", run, error.splitlines()[-1], extra=extra)
-            _log_lines(error)
-
-
-def _log_lines(error: str) -> None:
-    """The whole traceback, for whoever develops a handler; it is in the row's `last_error` too."""
-    if logger.isEnabledFor(logging.DEBUG):
-        for line in error.splitlines():
-            logger.debug("    %s", line)

@@ -15,6 +15,7 @@ import anyio
 
 from asyncq.db import jobs
 from asyncq.db.connection import Session
+from asyncq.events import Events, OutcomesWritten
 from asyncq.job import Lease
 from asyncq.outcome import COMPLETED, Change, Completed, change
 from asyncq.worker.trouble import Trouble, one_line, refuses_data
@@ -40,15 +41,23 @@ class Finisher:
     Args:
         session: the connection for claims and outcomes.
         schema: of the jobs.
+        events: told of each statement.
         written: called when outcomes were written.
         carrier: says whether a claim is under way or about to be, which takes successes along.
     """
 
     def __init__(
-        self, session: Session, schema: str, *, written: Callable[[], None], carrier: Callable[[], bool]
+        self,
+        session: Session,
+        schema: str,
+        *,
+        events: Events,
+        written: Callable[[], None],
+        carrier: Callable[[], bool],
     ) -> None:
         self._session = session
         self._schema = schema
+        self._events = events
         self._written = written
         self._carrier = carrier
         self._succeeded: list[Lease] = []
@@ -155,6 +164,7 @@ class Finisher:
 
     async def _write(self, batch: list[Ended]) -> None:
         self._under_way.append(batch)
+        began = anyio.current_time()
         try:
             if batch[0][1].state == COMPLETED:
                 unwritten = await jobs.complete(self._session, self._schema, [lease for lease, _ in batch])
@@ -171,6 +181,7 @@ class Finisher:
                 # One row that the database refuses must not keep the others from being written.
                 self._apart.extend(batch)
         else:
+            self._events.emit(OutcomesWritten(len(batch), anyio.current_time() - began))
             self._settle(unwritten, batch)
         finally:
             self._under_way.remove(batch)

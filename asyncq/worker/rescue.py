@@ -11,7 +11,6 @@ old snapshot may keep in the index, are not walked each time. How it knows that 
 transaction that is still open, is told in `asyncq.worker.lanes`: a claim's time too is read under its lock.
 """
 
-import logging
 from collections.abc import Callable
 
 import anyio
@@ -19,6 +18,7 @@ import anyio
 from asyncq.db import jobs
 from asyncq.db.connection import Session
 from asyncq.db.instants import START
+from asyncq.events import Events, JobRescued
 from asyncq.job import JobState
 from asyncq.worker.contact import Contact
 from asyncq.worker.heartbeat import interval
@@ -27,8 +27,6 @@ from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup
 
 __all__ = ["Rescuer"]
-
-logger = logging.getLogger("asyncq.worker")
 
 BATCH = 500
 MARGIN_SECONDS = 0.05
@@ -61,12 +59,14 @@ class Rescuer:
         schema: str,
         *,
         lease_seconds: float,
+        events: Events | None = None,
         rescued: Callable[[str], None] = lambda _: None,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._schema = schema
         self._lease_seconds = lease_seconds
+        self._events = events or Events()
         self._rescued = rescued
         self._looked = looked
         self.settled = False
@@ -129,12 +129,7 @@ class Rescuer:
             self._whole_at = max(self._whole_at, now + WHOLE_FACTOR * (answered_at - now))
         self._move(found)
         for job_id, queue, task, state, attempts, worker in found.rescued:
-            what = "discarded, its attempts are used up" if state is JobState.DISCARDED else "runs again"
-            logger.warning(
-                "job %d (%s of queue %s) was rescued from worker %s after attempt %d: %s",
-                job_id, task, queue, worker, attempts, what,
-                extra={"event": "job.rescued", "job_id": job_id, "queue": queue, "task": task, "attempt": attempts},
-            )  # fmt: skip
+            self._events.emit(JobRescued(job_id, queue, task, state, attempts, worker))
         for queue in {queue for _, queue, _, state, *_ in found.rescued if state is JobState.AVAILABLE}:
             self._rescued(queue)
         more = len(found.rescued) == BATCH

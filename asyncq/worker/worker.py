@@ -34,6 +34,7 @@ from asyncq.db import migrate, rights
 from asyncq.db.connection import Address, Session, address_of, connect
 from asyncq.db.listen import Heard
 from asyncq.errors import ConfigurationError
+from asyncq.events import Events, WorkerDraining, WorkerStarted, WorkerStopped
 from asyncq.job import Lease
 from asyncq.queue import Queue
 from asyncq.release import __version__
@@ -46,6 +47,7 @@ from asyncq.worker.horizon import Horizon
 from asyncq.worker.lanes import Lanes, Look
 from asyncq.worker.large import LargeArgs
 from asyncq.worker.listen import Listener
+from asyncq.worker.log import Log
 from asyncq.worker.options import ExitCode, WorkerOptions
 from asyncq.worker.presence import Presence
 from asyncq.worker.quiet import Quiet
@@ -116,6 +118,9 @@ class Worker:
         self.tasks = tasks_of([*served, *registry])
         self.options = options or WorkerOptions()
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.events = Events()
+        """What happens here, for whoever subscribes before or while it runs."""
+        self._log = Log(self.events)
         self._schema = served[0].schema
         # Any worker rescues any job: also those put in by SQL, whose lease is the library's 60 seconds.
         self._shortest_lease = min(
@@ -182,9 +187,7 @@ class Worker:
         if self._settling is not None:
             self._settle(self._settling)
         if self._stops == 1:
-            logger.info(
-                "stopping: no more claims, running jobs have %s", self.options.grace, extra=self._logged("draining")
-            )
+            self.events.emit(WorkerDraining(self.id, self.options.grace.total_seconds()))
         self._end()
 
     def _end(self) -> None:
@@ -200,9 +203,6 @@ class Worker:
             self._listener.wake()
         if self._changed is not None:
             self._changed.set()
-
-    def _logged(self, event: str) -> dict[str, object]:
-        return {"event": f"worker.{event}", "worker": self.id}
 
     @property
     def ran(self) -> bool:
@@ -287,10 +287,11 @@ class Worker:
             def quiet_changed() -> None:
                 listener.wake()
 
-            finisher = Finisher(work, self._schema, written=freed, carrier=lambda: claimer.awake)
+            finisher = Finisher(work, self._schema, events=self.events, written=freed, carrier=lambda: claimer.awake)
             executor = self._executor = Executor(
                 self.tasks,
                 options.concurrency,
+                events=self.events,
                 large_args=LargeArgs(work, self._schema).read,
                 finish=finisher.put,
                 freed=freed,
@@ -342,6 +343,7 @@ class Worker:
                 lanes=lanes,
                 executor=executor,
                 finisher=finisher,
+                events=self.events,
                 quiet=quiet,
                 quiet_changed=quiet_changed,
                 took=took,
@@ -352,6 +354,7 @@ class Worker:
                 leases,
                 self._schema,
                 lease_seconds=self._shortest_lease,
+                events=self.events,
                 rescued=claimer.look,
                 looked=freed,
             )
@@ -401,7 +404,7 @@ class Worker:
                 # A statement that is under way gets a moment.
                 lifelines.cancel_scope.deadline = anyio.current_time() + LIFELINES_SECONDS
             unwritten = finisher.ids()
-        return self._verdict(executor, stuck, unwritten)
+        return self._verdict(stuck, unwritten)
 
     def _settle(self, scope: anyio.CancelScope) -> None:
         self._settling = scope
@@ -474,11 +477,7 @@ class Worker:
                 )  # fmt: skip
             if self._pooled:
                 logger.info("connected through a pooler: each statement brings its settings along, none is prepared")
-            logger.info(
-                "worker ready: %s serves %s with %d slots and %d tasks",
-                self.id, ", ".join(self.queues), self.options.concurrency, len(self.tasks),
-                extra=self._logged("started"),
-            )  # fmt: skip
+            self.events.emit(WorkerStarted(self.id, list(self.queues), list(self.tasks), self.options.concurrency))
 
     async def _drain(self, executor: Executor, claiming: anyio.CancelScope) -> list[str]:
         """Wait for the end, then for the handlers; gives the names of those that would not end."""
@@ -502,8 +501,8 @@ class Worker:
             return []
         return executor.abandon()
 
-    def _verdict(self, executor: Executor, stuck: list[str], unwritten: list[int]) -> ExitCode:
-        executor.sum_up(at_once=True)
+    def _verdict(self, stuck: list[str], unwritten: list[int]) -> ExitCode:
+        self._log.sum_up(at_once=True)
         if unwritten:
             shown = ", ".join(map(str, unwritten[:20])) + (" ..." if len(unwritten) > 20 else "")
             logger.error(
@@ -520,10 +519,9 @@ class Worker:
         if unwritten:
             return ExitCode.FAILED
         if self._stops > 1:
-            extra = self._logged("stopped")
-            logger.warning("worker stopped at once, as it was told; what ran was given back", extra=extra)
+            self.events.emit(WorkerStopped(self.id, forced=True))
             return ExitCode.FORCED
-        logger.info("worker stopped", extra=self._logged("stopped"))
+        self.events.emit(WorkerStopped(self.id, forced=False))
         return ExitCode.STOPPED
 
 
