@@ -6,7 +6,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Job", "JobPage", "JobState", "Lease", "QueueStats"]
+__all__ = [
+    "Activity",
+    "Depth",
+    "Done",
+    "EndedPage",
+    "Job",
+    "JobEvent",
+    "JobEventKind",
+    "JobPage",
+    "JobState",
+    "Lease",
+    "QueueStats",
+]
 
 
 class JobState(StrEnum):
@@ -103,6 +115,125 @@ class QueueStats:
 
     LIMIT: ClassVar[int] = 100_000
 
+    queue: str
+    due: int
+    oldest_due_seconds: float | None
+    scheduled: int
+    running: int
+    discarded: int
+    cancelled: int
+
+
+class JobEventKind(StrEnum):
+    """Name what happened to a job that is worth to be kept: how a run of it ended, or how it came to a new life."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SNOOZED = "snoozed"
+    INTERRUPTED = "interrupted"
+    RESCUED = "rescued"
+    CANCELLED = "cancelled"
+    DISCARDED = "discarded"
+    REPLAYED = "replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Read one thing that happened to a job, from the history of its queue.
+
+    Attributes:
+        job_id: the job, which may be gone.
+        at: when it happened.
+        event: what happened. After `FAILED`, `SNOOZED`, `INTERRUPTED`, `RESCUED` and `REPLAYED` it runs again.
+        queue, task: its.
+        attempt: the number of the run.
+        created_at: when the job was deferred.
+        run_at: when the run was due.
+        started_at: when the run was claimed; None, if there was none.
+        worker: who ran it.
+        error: the failure, or why it was cancelled.
+    """
+
+    job_id: int
+    at: datetime
+    event: JobEventKind
+    queue: str
+    task: str
+    attempt: int
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    worker: str | None
+    error: str | None
+
+
+class EndedPage(NamedTuple):
+    """Some jobs that have ended, the newest first, and where to go on.
+
+    Args:
+        events: how they ended; a job that was replayed may have ended more than once.
+        before: pass it on to get those that follow; None, there are no more.
+    """
+
+    events: list[JobEvent]
+    before: int | None
+
+
+@dataclass(slots=True)
+class Done:
+    """Count how the runs of one task in one queue ended, and add up their seconds."""
+
+    FIGURES: ClassVar[tuple[str, ...]] = (
+        "completed", "failed", "snoozed", "interrupted", "cancelled", "discarded", "waited_seconds", "ran_seconds",
+    )  # fmt: skip
+
+    queue: str
+    task: str
+    completed: int = 0
+    failed: int = 0
+    snoozed: int = 0
+    interrupted: int = 0
+    cancelled: int = 0
+    discarded: int = 0
+    waited_seconds: float = 0.0
+    ran_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Read how the runs of a queue ended within some time.
+
+    Attributes:
+        at: when that time began.
+        queue: its name.
+        completed, failed, snoozed, interrupted, cancelled, discarded: how many ended so; those that failed
+            run again.
+        waited_seconds: how long all of them had been due when they were claimed, together.
+        ran_seconds: how long they ran, together.
+    """
+
+    at: datetime
+    queue: str
+    completed: int
+    failed: int
+    snoozed: int
+    interrupted: int
+    cancelled: int
+    discarded: int
+    waited_seconds: float
+    ran_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Read how many jobs of a queue stood where at a time, as `QueueStats` has it.
+
+    Attributes:
+        at: when that was.
+        queue, due, oldest_due_seconds, scheduled, running, discarded, cancelled: as there.
+    """
+
+    at: datetime
     queue: str
     due: int
     oldest_due_seconds: float | None

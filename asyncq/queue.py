@@ -7,12 +7,12 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 import psycopg
 
 from asyncq import ranges
-from asyncq.db import inspect, jobs
+from asyncq.db import history, inspect, jobs
 from asyncq.db.connection import checked
 from asyncq.db.explain import explain
 from asyncq.db.statements import checked_schema
 from asyncq.errors import ConfigurationError, InvalidArgsError, TaskAlreadyRegisteredError
-from asyncq.job import Job, JobPage, JobState, QueueStats
+from asyncq.job import EndedPage, Job, JobEvent, JobEventKind, JobPage, JobState, QueueStats
 from asyncq.reason import Explanation
 from asyncq.retry import Backoff, RetryPolicy
 from asyncq.task import SyncTask, Task, TaskOptions, is_async, task_name
@@ -53,6 +53,8 @@ class Queue:
             beat at a third of it, so it bounds how late a crash is noticed, not how long a job may run.
         weight: the share of a worker's free slots when several queues have work, 1 to 1,000.
         retention: how long discarded and cancelled jobs are kept, 0 to 36,500 days.
+        history: how long what became of its jobs is kept, those that succeeded included: for `timeline` and `ended`, 1
+            to 36,500 days. It costs a row more for each run that ends. None keeps nothing.
         schema: the database schema that `asyncq migrate` made.
 
     Raises:
@@ -74,6 +76,7 @@ class Queue:
         lease: timedelta = timedelta(seconds=60),
         weight: int = 1,
         retention: timedelta = timedelta(days=14),
+        history: timedelta | None = None,
         schema: str = "asyncq",
     ) -> None:
         self.name = ranges.name("Queue(name)", name, ConfigurationError)
@@ -84,6 +87,11 @@ class Queue:
         self.lease = _lease("Queue(lease=)", lease)
         self.weight = ranges.whole_number("Queue(weight=)", weight, (1, 1_000), ConfigurationError)
         self.retention = ranges.duration("Queue(retention=)", retention, ConfigurationError, longest=LONGEST_RETENTION)
+        self.history = history
+        if history is not None:
+            ranges.duration(
+                "Queue(history=)", history, ConfigurationError, shortest=timedelta(days=1), longest=LONGEST_RETENTION
+            )
         self.schema = checked_schema(schema)
         self.tasks: dict[str, Task[..., Any]] = {}
         """The tasks by name, aliases included."""
@@ -205,6 +213,55 @@ class Queue:
         """
         ranges.whole_number("explain(job_id)", job_id, (1, 2**63 - 1), InvalidArgsError)
         return await explain(checked(connection), self.schema, job_id)
+
+    async def timeline(self, connection: Connection, job_id: int) -> list[JobEvent]:
+        """Tell how the runs of a job ended, the first first, of a queue that keeps `history`.
+
+        Args:
+            connection: whose transaction's view is shown.
+            job_id: of a job of this queue or of another one in its schema; it need not be there any more.
+
+        Raises:
+            InvalidArgsError: `job_id` is no id.
+        """
+        ranges.whole_number("timeline(job_id)", job_id, ranges.IDS, InvalidArgsError)
+        return await history.timeline(checked(connection), self.schema, job_id)
+
+    async def ended(
+        self,
+        connection: Connection,
+        *,
+        event: JobEventKind | str | None = None,
+        task: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> EndedPage:
+        """List jobs that have ended, the newest first, a page at a time, of a queue that keeps `history`.
+
+        One call reads at most 100,000 events, of all queues, from the newest jobs on. So a page can be short, or
+        empty, with more to come: go on while its `before` is not None.
+
+        Args:
+            connection: whose transaction's view is shown.
+            event: only those that ended so: "completed", "discarded" or "cancelled".
+            task: only those of this name.
+            before: only those with a lower id: the `before` of the page before.
+            limit: about how many at most, 1 to 100,000.
+
+        Raises:
+            InvalidArgsError: one of these is of another type or out of range.
+        """
+        return await history.ended(
+            checked(connection),
+            self.schema,
+            queue=self.name,
+            event=None if event is None else _end("ended(event=)", event),
+            task=None if task is None else ranges.name("ended(task=)", task, InvalidArgsError),
+            before=None
+            if before is None
+            else ranges.whole_number("ended(before=)", before, ranges.IDS, InvalidArgsError),
+            limit=ranges.whole_number("ended(limit=)", limit, (1, 100_000), InvalidArgsError),
+        )
 
     async def discarded(self, connection: Connection, *, limit: int = 100) -> list[Job]:
         """List the dead letters, the latest first: jobs whose attempts are used up, with their last error.
@@ -412,6 +469,14 @@ def _state(what: str, given: object, allowed: Sequence[JobState]) -> JobState:
         if given == state:
             return state
     raise InvalidArgsError(f"{what} must be one of {', '.join(allowed)}, not {given!r:.100}")
+
+
+def _end(what: str, given: object) -> JobEventKind:
+    ends = (JobEventKind.COMPLETED, JobEventKind.DISCARDED, JobEventKind.CANCELLED)
+    for event in ends:
+        if given == event:
+            return event
+    raise InvalidArgsError(f"{what} must be one of {', '.join(ends)}, not {given!r:.100}")
 
 
 def _contained(what: str, given: object) -> str:

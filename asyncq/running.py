@@ -68,6 +68,16 @@ class RunningJob:
         return json.loads(self._row.args)
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What travels along beside the arguments: the context of a trace, if whoever deferred it was traced."""
+        try:
+            found: object = json.loads(self._row.headers or "{}")
+        except ValueError:
+            return {}
+        named: dict[str, object] = found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType] - of JSON
+        return {name: value for name, value in named.items() if isinstance(value, str)}
+
+    @property
     def lease(self) -> timedelta:
         """How long a claim or a heartbeat holds the job."""
         return timedelta(seconds=self._row.lease_seconds)

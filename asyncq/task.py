@@ -23,6 +23,7 @@ from asyncq.db.connection import checked
 from asyncq.db.defer import Stored
 from asyncq.errors import ConfigurationError, InvalidArgsError
 from asyncq.retry import RetryPolicy
+from asyncq.tracing import Sending
 
 __all__ = ["BoundTask", "Deferred", "SyncTask", "Task", "TaskArgs", "TaskOptions", "task_name"]
 
@@ -105,7 +106,9 @@ class Deferrable(Generic[P, R]):
         """
         checked(connection)
         text = self.arguments.dump(args, kwargs)
-        job_id, run_at = await defer.one(connection, self.schema, self.stored, text)
+        with Sending(self.stored.queue, self.name, many=False) as sending:
+            job_id, run_at = await defer.one(connection, self.schema, self.stored, text, sending.text)
+            sending.job_ids = (job_id,)
         return Deferred(job_id, self.name, self.stored.queue, run_at)
 
     async def defer_many(self, connection: Connection, calls: Iterable[TaskArgs[P]], /) -> list[int]:
@@ -125,16 +128,20 @@ class Deferrable(Generic[P, R]):
             psycopg.Error: as the server or the connection raised it.
         """
         checked(connection)
-        given = iter(calls)
+        with Sending(self.stored.queue, self.name, many=True) as sending:
+            ids = sending.job_ids = await self._defer_many(connection, iter(calls), sending.text)
+        return ids
+
+    async def _defer_many(self, connection: Connection, given: Iterator[TaskArgs[P]], headers: str | None) -> list[int]:
         first, more = await self._batch(given)
         if not more:
-            return await defer.few(connection, self.schema, self.stored, first) if first else []
+            return await defer.few(connection, self.schema, self.stored, first, headers) if first else []
 
         async def following() -> list[str]:
             batch, _ = await self._batch(given)
             return batch
 
-        return await defer.many(connection, self.schema, self.stored, first, following)
+        return await defer.many(connection, self.schema, self.stored, first, following, headers=headers)
 
     async def _batch(self, calls: Iterator[TaskArgs[P]]) -> tuple[list[str], bool]:
         """Read as many calls as one INSERT takes; says whether there may be more."""

@@ -46,7 +46,7 @@ class Stored:
     max_attempts: int
     lease_seconds: float
 
-    def params(self, args: str) -> dict[str, object]:
+    def params(self, args: str, headers: str | None) -> dict[str, object]:
         """The parameters of the statement."""
         return {
             "queue": self.queue,
@@ -57,23 +57,28 @@ class Stored:
             "max_attempts": self.max_attempts,
             "lease_seconds": self.lease_seconds,
             "args": args,
+            "headers": headers,
         }
 
 
-async def one(connection: Connection, schema: str, stored: Stored, args: str) -> tuple[int, datetime]:
-    """Insert one job; gives its id and its `run_at`."""
+async def one(
+    connection: Connection, schema: str, stored: Stored, args: str, headers: str | None = None
+) -> tuple[int, datetime]:
+    """Insert one job; gives its id and its `run_at`. Its headers are JSON, as its args are."""
     cursor = PlainCursor(connection)
     async with _turn(connection):
-        await cursor.execute(load("jobs/defer", schema), stored.params(args), binary=True)
+        await cursor.execute(load("jobs/defer", schema), stored.params(args, headers), binary=True)
         row = await cursor.fetchone()
     assert row is not None
     return row[0], row[1]
 
 
-async def few(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
+async def few(
+    connection: Connection, schema: str, stored: Stored, args: Sequence[str], headers: str | None = None
+) -> list[int]:
     """Insert some jobs in one statement, which is a whole in itself; gives their ids in the order of `args`."""
     async with _turn(connection):
-        return await _insert(connection, schema, stored, args)
+        return await _insert(connection, schema, stored, args, headers)
 
 
 async def many(
@@ -82,6 +87,8 @@ async def many(
     stored: Stored,
     first: Sequence[str],
     following: Callable[[], Awaitable[Sequence[str]]],
+    *,
+    headers: str | None = None,
 ) -> list[int]:
     """Insert batches of jobs, all or none; gives their ids in order.
 
@@ -91,6 +98,7 @@ async def many(
         stored: what all the jobs have in common.
         first: the arguments of the first batch.
         following: makes the next batch, and at the end one without jobs. It lets the event loop run now and then.
+        headers: of all of them, JSON.
     """
     ids: list[int] = []
     async with _whole(connection):
@@ -98,7 +106,7 @@ async def many(
         while batch:
             # A task of its own for the statement, not for the caller's code: whoever made the calls may mind in which
             # task and context they are read.
-            inserting = asyncio.create_task(_insert(connection, schema, stored, batch))
+            inserting = asyncio.create_task(_insert(connection, schema, stored, batch, headers))
             try:
                 await checkpoint()  # it is sent at once, before the next is read
                 batch = await following()
@@ -125,10 +133,12 @@ async def _settle(inserting: asyncio.Task[list[int]], error: BaseException) -> N
         inserting.exception()  # looked at, or the event loop would report it as lost
 
 
-async def _insert(connection: Connection, schema: str, stored: Stored, args: Sequence[str]) -> list[int]:
+async def _insert(
+    connection: Connection, schema: str, stored: Stored, args: Sequence[str], headers: str | None
+) -> list[int]:
     cursor = PlainCursor(connection)
     # One text, which psycopg only copies: for an array it would spend 4 microseconds on each element.
-    await cursor.execute(load("jobs/defer_many", schema), stored.params(_SEPARATOR.join(args)), binary=True)
+    await cursor.execute(load("jobs/defer_many", schema), stored.params(_SEPARATOR.join(args), headers), binary=True)
     row = await cursor.fetchone()
     assert row is not None
     return row[0]

@@ -45,7 +45,10 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class ClaimedRow(NamedTuple):
-    """A claimed job. Its times are numbers, see `asyncq.db.instants`; large args are empty, to be read by `args`."""
+    """A claimed job. Its times are numbers, see `asyncq.db.instants`; large args are empty, to be read by `args`.
+
+    Its headers, if it has any, are JSON.
+    """
 
     id: int
     queue: str
@@ -57,6 +60,7 @@ class ClaimedRow(NamedTuple):
     lease_seconds: float
     run_at: int
     created_at: int
+    headers: str | None = None
 
 
 class Asked(NamedTuple):
@@ -108,14 +112,19 @@ async def claim(
     worker: str,
     token: int,
     finished: Sequence[Lease] = (),
+    recorded: bool = False,
 ) -> Claim:
-    """Take due jobs, at most `free` in all, and write successes along the way; look around if something asks for it."""
+    """Take due jobs, at most `free` in all, and write successes along the way; look around if something asks for it.
+
+    `recorded`: with successes of queues that keep history being recorded there.
+    """
     places = range(1, len(asked) + 1)
     look = any(each.gaps or each.later for each in asked)
     lanes = [(place, lane) for place, each in zip(places, asked, strict=True) for lane in each.lanes]
     gaps = [(place, gap) for place, each in zip(places, asked, strict=True) for gap in each.gaps]
+    instead = RECORDED if recorded else _MERELY
     found = await session.fetch(
-        load("jobs/look", schema) if look else load("jobs/claim", schema),
+        load("jobs/look", schema, **instead) if look else load("jobs/claim", schema, **instead),
         {
             "ids": numbers([lease.id for lease in finished]),
             "tokens": numbers([lease.token for lease in finished]),
@@ -141,14 +150,19 @@ async def claim(
     for row in found:
         kind = row[0]
         if kind == _TAKEN:
-            claim.rows.append(ClaimedRow._make(row[1:11]))
+            claim.rows.append(ClaimedRow._make(row[1:12]))
         elif kind == _UNWRITTEN:
-            claim.unwritten[row[1], row[11]] = bool(row[6])
+            claim.unwritten[row[1], row[12]] = bool(row[6])
         elif kind == _OPENED:
             claim.opened.append((row[2], row[5], None if row[1] is None else Position(row[9], row[1])))
         elif kind == _LATER:
             claim.later[row[2]] = row[8]
     return claim
+
+
+_MERELY: dict[str, str] = {}
+RECORDED = {"retired": "recorded"}
+"""Recording costs a statement a little even where nothing is recorded, so workers without such queues do without."""
 
 
 _TAKEN, _UNWRITTEN, _OPENED, _LATER = 2, 3, 4, 5
@@ -217,10 +231,10 @@ async def heartbeat(
     return {(job_id, token): busy for job_id, token, busy in rows}
 
 
-async def complete(session: Session, schema: str, leases: Sequence[Lease]) -> Unwritten:
-    """Write successes."""
+async def complete(session: Session, schema: str, leases: Sequence[Lease], *, recorded: bool = False) -> Unwritten:
+    """Write successes; `recorded` as for `claim`."""
     rows = await session.fetch(
-        load("jobs/complete", schema),
+        load("jobs/complete", schema, **(RECORDED if recorded else _MERELY)),
         {"ids": numbers([lease.id for lease in leases]), "tokens": numbers([lease.token for lease in leases])},
     )
     return {(job_id, token): busy for job_id, token, busy in rows}

@@ -76,7 +76,7 @@ _NOTE = "insert into asyncq.migrations (version, name, oldest_release) values (%
 async def migrate(dsn: str, *, schema: str = "asyncq") -> list[Migration]:
     """Apply what is missing, and give it; nothing is missing afterwards.
 
-    Concurrent calls wait for each other, and all but one find nothing to do. Steps that a newer release applied are
+    Concurrent calls wait for each other, and each step is applied by one of them. Steps that a newer release applied are
     left alone.
 
     Raises:

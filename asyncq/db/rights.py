@@ -22,6 +22,8 @@ __all__ = [
     "MIGRATES",
     "OUTLINES",
     "PURGES",
+    "RECALLS",
+    "RECORDS",
     "REPLAYS",
     "WORKS",
     "Right",
@@ -32,7 +34,7 @@ Connection = psycopg.AsyncConnection[Any]
 
 
 class Right(NamedTuple):
-    """A privilege on `database`, `schema` or a table of the schema, or on some of the table's columns."""
+    """A privilege on `database`, `schema`, or a table or function of the schema, or on some of the table's columns."""
 
     object: str
     privilege: str
@@ -51,8 +53,23 @@ WORKS = (
     Right("workers", "insert"),
     Right("workers", "update"),
     Right("workers", "delete"),
+    Right("queues", "select"),
+    Right("queues", "insert"),
+    Right("queues", "update"),
+    Right("job_history", "insert"),
+    Right("activity", "select"),
+    Right("activity", "insert"),
+    Right("activity", "update"),
+    Right("activity", "delete"),
+    Right("depths", "select"),
+    Right("depths", "insert"),
+    Right("depths", "update"),
+    Right("depths", "delete"),
 )
 """A worker. Whether its handlers put jobs in, it cannot know."""
+
+RECORDS = (*WORKS, Right("keep_history()", "execute"))
+"""A worker of queues that keep history."""
 
 DEFERS = (_LOOKS, Right("jobs", "insert"), Right("jobs", "select", ("id", "queue", "run_at")))
 EXPLAINS = (
@@ -85,8 +102,15 @@ COUNTS = (
     _LOOKS,
     Right("jobs", "select", ("id", "queue", "state", "priority", "run_at", "attempted_at", "finished_at")),
 )
-REPLAYS = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"))
+REPLAYS = (
+    _LOOKS,
+    Right("jobs", "select"),
+    Right("jobs", "update"),
+    Right("queues", "select"),
+    Right("job_history", "insert"),
+)
 PURGES = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"), Right("jobs", "delete"))
+RECALLS = (_LOOKS, Right("job_history", "select"))
 CHECKS = (_LOOKS, Right("migrations", "select"))
 MIGRATES = (Right("database", "create"), _LOOKS, Right("schema", "create"), Right("migrations", "select"))
 

@@ -5,7 +5,7 @@ schema in use; nothing else is ever put into SQL text. Schema names are checked 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -47,18 +47,20 @@ def in_schema(text: str, schema: str) -> LiteralString:
 
 
 @cache
-def load(name: str, schema: str) -> LiteralString:
+def load(name: str, schema: str, **instead: str) -> LiteralString:
     """Read one statement, such as `jobs/claim`, without its comments.
 
     A line `-- include retired` stands for the text of `sql/parts/retired.sql`; a comma behind it follows that text.
+    Another part can take its place: `retired="recorded"`.
     """
-    return in_schema("\n".join(_lines(sql_folder() / "queries" / f"{name}.sql")), schema)
+    return in_schema("\n".join(_lines(sql_folder() / "queries" / f"{name}.sql", instead)), schema)
 
 
-def _lines(file: Traversable) -> Iterator[str]:
+def _lines(file: Traversable, instead: Mapping[str, str]) -> Iterator[str]:
     for line in file.read_text(encoding="utf-8").splitlines():
         if included := re.fullmatch(r"-- include (\w+)(,?)", line):
-            yield from _lines(sql_folder() / "parts" / f"{included[1]}.sql")
+            part = instead.get(included[1], included[1])
+            yield from _lines(sql_folder() / "parts" / f"{part}.sql", instead)
             yield included[2]
         elif not line.lstrip().startswith("--"):
             yield line

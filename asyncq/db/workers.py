@@ -5,8 +5,10 @@ from typing import Any, LiteralString, Protocol
 
 import psycopg
 
+from asyncq.db.arrays import numbers, texts
 from asyncq.db.connection import PlainCursor
 from asyncq.db.statements import load
+from asyncq.job import Done, QueueStats
 from asyncq.reason import WorkerStatus
 
 __all__ = ["SILENT_SECONDS", "Fetches", "leave", "listed", "register", "seen"]
@@ -46,15 +48,24 @@ async def register(
     )
 
 
-async def seen(via: Fetches, schema: str, *, worker: str, stopping: bool) -> bool:
-    """Note that a worker lives; False when it has to be registered, or again."""
-    rows = await via.fetch(load("workers/seen", schema), {"id": worker, "stopping": stopping})
+async def seen(via: Fetches, schema: str, *, worker: str, stopping: bool, done: Sequence[Done]) -> bool:
+    """Note that a worker lives, and what it has done; False when it has to be registered, or again."""
+    params = {"id": worker, "stopping": stopping, "queues": None, "most": QueueStats.LIMIT, **_counted(done)}
+    rows = await via.fetch(load("workers/seen", schema), params)
     return rows[0][0]
 
 
-async def leave(via: Fetches, schema: str, *, worker: str) -> None:
-    """Forget a worker that has ended."""
-    await via.fetch(load("workers/leave", schema), {"id": worker})
+async def leave(via: Fetches, schema: str, *, worker: str, done: Sequence[Done]) -> None:
+    """Forget a worker that has ended, and note what it has done."""
+    await via.fetch(load("workers/leave", schema), {"id": worker, **_counted(done)})
+
+
+def _counted(done: Sequence[Done]) -> dict[str, str]:
+    return {
+        "activity_queues": texts([each.queue for each in done]),
+        "activity_tasks": texts([each.task for each in done]),
+        **{name: numbers([getattr(each, name) for each in done]) for name in Done.FIGURES},
+    }
 
 
 async def listed(connection: psycopg.AsyncConnection[Any], schema: str) -> list[WorkerStatus]:

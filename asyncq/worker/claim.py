@@ -85,6 +85,7 @@ class Claimer:
         executor: runs what is claimed.
         finisher: keeps what has run.
         events: told of each claim.
+        recorded: whether there are queues that keep history.
         quiet: the states of the queues, which say when to look without having been told.
         quiet_changed: called when one of them may wish something by what happened here.
         took: called with the shortest lease of each claim that found work, and the time before it was asked for.
@@ -108,6 +109,7 @@ class Claimer:
         executor: Executor,
         finisher: Finisher,
         events: Events,
+        recorded: bool,
         quiet: Mapping[str, Quiet],
         quiet_changed: Callable[[], None],
         took: Callable[[float, float], None],
@@ -127,6 +129,7 @@ class Claimer:
         self._executor = executor
         self._finisher = finisher
         self._events = events
+        self._recorded = recorded
         self._quiet = quiet
         self._quiet_changed = quiet_changed
         self._took = took
@@ -309,6 +312,7 @@ class Claimer:
                 worker=self._worker_id,
                 token=token,
                 finished=finished,
+                recorded=self._recorded,
             )
         except BaseException as error:
             self._finisher.give_back(finished, error)

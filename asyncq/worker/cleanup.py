@@ -1,4 +1,4 @@
-"""Delete dead letters and cancelled jobs whose time of retention is over, of the queues served, in batches."""
+"""Delete what is over age, in batches: dead letters and cancelled jobs of the queues served, history, and activity."""
 
 import logging
 import random
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import anyio
 
-from asyncq.db import jobs
+from asyncq.db import activity, history, jobs
 from asyncq.db.connection import Session
 from asyncq.worker.trouble import Trouble
 from asyncq.worker.wakeup import Wakeup, jittered
@@ -17,6 +17,8 @@ __all__ = ["Cleanup"]
 logger = logging.getLogger("asyncq.worker")
 
 BATCH = 1_000
+AGAIN_SECONDS = 0.05
+LOCKED_SECONDS = 10.0
 SOON_SECONDS = 5.0
 """The first cleanup comes within this time after the start: a worker that lives less than an hour cleans up too."""
 
@@ -29,13 +31,23 @@ class Cleanup:
         schema: of the jobs.
         retention: how long each queue keeps ended jobs.
         every: between two cleanups.
+        recorded: whether there are queues that keep history.
     """
 
-    def __init__(self, session: Session, schema: str, *, retention: Mapping[str, timedelta], every: timedelta) -> None:
+    def __init__(
+        self,
+        session: Session,
+        schema: str,
+        *,
+        retention: Mapping[str, timedelta],
+        every: timedelta,
+        recorded: bool,
+    ) -> None:
         self._session = session
         self._schema = schema
         self._retention = retention
         self._every = every.total_seconds()
+        self._recorded = recorded
         self._wakeup = Wakeup()
         self._ended = False
 
@@ -53,12 +65,24 @@ class Cleanup:
             if self._ended:
                 return
             try:
-                deleted = await jobs.cleanup(self._session, self._schema, retention=self._retention, batch=BATCH)
+                pause = await self._clean_up()
             except Exception as error:  # noqa: BLE001 - `met` raises what is no trouble of the database
                 pause = trouble.met(error, anyio.current_time())
                 continue
             trouble.over()
-            if deleted:
-                logger.info("cleanup: deleted %d jobs past their retention", deleted)
-            # A full batch: more is waiting, but heartbeats share the connection and come in between.
-            pause = 0.05 if deleted >= BATCH else jittered(self._every)
+
+    async def _clean_up(self) -> float:
+        """Gives the seconds until the next time."""
+        deleted = await jobs.cleanup(self._session, self._schema, retention=self._retention, batch=BATCH)
+        if deleted:
+            logger.info("cleanup: deleted %d jobs past their retention", deleted)
+        if deleted >= BATCH:
+            # More is waiting, but heartbeats share the connection and come in between.
+            return AGAIN_SECONDS
+        forgotten = await activity.forget(self._session, self._schema, batch=BATCH)
+        if forgotten >= BATCH:
+            return AGAIN_SECONDS
+        if self._recorded and await history.keep(self._session, self._schema):
+            # Somebody reads the history, and will have done so at some time.
+            return min(LOCKED_SECONDS, self._every)
+        return jittered(self._every)

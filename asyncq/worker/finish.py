@@ -42,6 +42,7 @@ class Finisher:
         session: the connection for claims and outcomes.
         schema: of the jobs.
         events: told of each statement.
+        recorded: whether there are queues that keep history.
         written: called when outcomes were written.
         carrier: says whether a claim is under way or about to be, which takes successes along.
     """
@@ -52,12 +53,14 @@ class Finisher:
         schema: str,
         *,
         events: Events,
+        recorded: bool,
         written: Callable[[], None],
         carrier: Callable[[], bool],
     ) -> None:
         self._session = session
         self._schema = schema
         self._events = events
+        self._recorded = recorded
         self._written = written
         self._carrier = carrier
         self._succeeded: list[Lease] = []
@@ -167,7 +170,9 @@ class Finisher:
         began = anyio.current_time()
         try:
             if batch[0][1].state == COMPLETED:
-                unwritten = await jobs.complete(self._session, self._schema, [lease for lease, _ in batch])
+                unwritten = await jobs.complete(
+                    self._session, self._schema, [lease for lease, _ in batch], recorded=self._recorded
+                )
             else:
                 unwritten = await jobs.finish(self._session, self._schema, batch)
         except BaseException as error:

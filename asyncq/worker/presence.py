@@ -1,4 +1,4 @@
-"""Say that this worker lives, which queues it serves and which tasks it knows: for operators.
+"""Say that this worker lives, which queues it serves, which tasks it knows and what it has done: for operators.
 
 It is said on the connection that listens, twice a minute, and there it is the sign of life of that connection too. What
 goes wrong with it is logged once: no job depends on it.
@@ -13,6 +13,7 @@ import psycopg
 from asyncq.db import workers
 from asyncq.db.workers import Fetches
 from asyncq.release import __version__
+from asyncq.worker.tally import Tally
 from asyncq.worker.trouble import one_line
 
 __all__ = ["Presence"]
@@ -29,16 +30,18 @@ class Presence:
         queues: those served.
         tasks: known names.
         concurrency: how many jobs it runs at once.
+        tally: what it has done.
     """
 
     def __init__(
-        self, schema: str, *, worker: str, queues: Sequence[str], tasks: Sequence[str], concurrency: int
+        self, schema: str, *, worker: str, queues: Sequence[str], tasks: Sequence[str], concurrency: int, tally: Tally
     ) -> None:
         self._schema = schema
         self._worker = worker
         self._queues = queues
         self._tasks = tasks
         self._concurrency = concurrency
+        self._tally = tally
         self._stopping = False
         self._complained = False
         self._left = False
@@ -72,7 +75,13 @@ class Presence:
                     logger.warning("this worker is not shown among the workers: %s", one_line(error))
 
     async def _write(self, via: Fetches) -> None:
-        if not await workers.seen(via, self._schema, worker=self._worker, stopping=self._stopping):
+        done = self._tally.take()
+        try:
+            known = await workers.seen(via, self._schema, worker=self._worker, stopping=self._stopping, done=done)
+        except BaseException:
+            self._tally.give_back(done)
+            raise
+        if not known:
             await workers.register(
                 via,
                 self._schema,
@@ -88,6 +97,6 @@ class Presence:
         async with self._turn:
             self._left = True
             try:
-                await workers.leave(via, self._schema, worker=self._worker)
+                await workers.leave(via, self._schema, worker=self._worker, done=self._tally.take())
             except (psycopg.Error, OSError) as error:
                 logger.debug("this worker is still shown among the workers: %s", one_line(error))

@@ -30,7 +30,7 @@ from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 from psycopg_pool import AsyncConnectionPool
 
-from asyncq.db import migrate, rights
+from asyncq.db import history, migrate, rights
 from asyncq.db.connection import Address, Session, address_of, connect
 from asyncq.db.listen import Heard
 from asyncq.errors import ConfigurationError
@@ -53,6 +53,7 @@ from asyncq.worker.presence import Presence
 from asyncq.worker.quiet import Quiet
 from asyncq.worker.registry import by_name, checked_queues, tasks_of
 from asyncq.worker.rescue import Rescuer
+from asyncq.worker.tally import Tally
 from asyncq.worker.trouble import Trouble, one_line
 from asyncq.worker.unknown import Unknown
 from asyncq.worker.wakeup import Wakeup
@@ -128,6 +129,7 @@ class Worker:
             + [queue.lease.total_seconds() for queue in served]
             + [task.settings.lease.total_seconds() for task in self.tasks.values()]
         )
+        self._recorded = any(queue.history is not None for queue in served)
         # A heartbeat that hangs must be found while there is time for another try.
         self._lease_patience = max(interval(self._shortest_lease), 3.0)
         self._addresses: dict[str, Address] = {
@@ -159,6 +161,7 @@ class Worker:
             queues=list(self.queues),
             tasks=list(self.tasks),
             concurrency=self.options.concurrency,
+            tally=Tally(self.events),
         )
         self._listener: Listener | None = None
         self._lanes: Lanes | None = None
@@ -271,7 +274,7 @@ class Worker:
             closing.push_async_callback(work.close)
             closing.push_async_callback(leases.close)
             with anyio.CancelScope() as self._starting:
-                await self._check_database()
+                await self._check_database(leases)
             if self._stops:
                 return ExitCode.FORCED if self._stops > 1 else ExitCode.STOPPED
 
@@ -287,7 +290,14 @@ class Worker:
             def quiet_changed() -> None:
                 listener.wake()
 
-            finisher = Finisher(work, self._schema, events=self.events, written=freed, carrier=lambda: claimer.awake)
+            finisher = Finisher(
+                work,
+                self._schema,
+                events=self.events,
+                recorded=self._recorded,
+                written=freed,
+                carrier=lambda: claimer.awake,
+            )
             executor = self._executor = Executor(
                 self.tasks,
                 options.concurrency,
@@ -344,6 +354,7 @@ class Worker:
                 executor=executor,
                 finisher=finisher,
                 events=self.events,
+                recorded=self._recorded,
                 quiet=quiet,
                 quiet_changed=quiet_changed,
                 took=took,
@@ -363,6 +374,7 @@ class Worker:
                 self._schema,
                 retention={queue.name: queue.retention for queue in self.queues.values()},
                 every=options.cleanup,
+                recorded=self._recorded,
             )
             unknown = Unknown(leases, self._schema, queues=list(self.queues), tasks=list(self.tasks))
             listener = self._listener = Listener(
@@ -428,7 +440,7 @@ class Worker:
         self._failure = self._failure or error
         self.stop(now=True)
 
-    async def _check_database(self) -> None:
+    async def _check_database(self, leases: Session) -> None:
         trouble = Trouble("connecting")
         began = anyio.current_time()
         while True:
@@ -436,8 +448,14 @@ class Worker:
                 with anyio.fail_after(START_SECONDS):
                     connection, self._pooled = await connect(self._addresses["leases"])
                     async with connection:
-                        await rights.check(connection, self._schema, rights.WORKS)
+                        await rights.check(connection, self._schema, rights.RECORDS if self._recorded else rights.WORKS)
                         await migrate.check(connection, self._schema, __version__)
+                    # Before the first outcome is written.
+                    await history.declare(
+                        leases, self._schema, {name: queue.history for name, queue in self.queues.items()}
+                    )
+                    if self._recorded:
+                        await history.keep(leases, self._schema)
                 return
             except (psycopg.OperationalError, OSError) as error:
                 now = anyio.current_time()

@@ -44,5 +44,8 @@ claimed as (
         2::smallint as kind, j.id, j.queue::text as queue, j.task::text as task,
         -- Large ones are read apart: see args.sql.
         case when pg_column_size(j.args) <= 65536 then j.args::text else '' end as args, j.priority,
-        j.attempts, j.max_attempts, j.lease_seconds, j.run_at, j.created_at, null::bigint as token
+        j.attempts, j.max_attempts, j.lease_seconds, j.run_at, j.created_at,
+        -- Whoever put more there meant something else.
+        case when pg_column_size(j.headers) <= 4096 then j.headers::text end as headers,
+        null::bigint as token
 )

@@ -69,13 +69,13 @@ async def test_workers_are_alive_while_they_say_so_and_count_what_they_hold(conn
     [worker] = (await explain(conn, "asyncq", held)).workers
     assert (worker.id, worker.running, worker.alive) == ("worker-1", 2, True)
     assert await why(conn, job_id) is Reason.BUSY
-    await workers.seen(session, "asyncq", worker="worker-1", stopping=True)
+    await workers.seen(session, "asyncq", worker="worker-1", stopping=True, done=[])
     assert await why(conn, job_id) is Reason.STOPPING
     await conn.execute("update asyncq.workers set seen_at = now() - interval '99 seconds'")
     assert await why(conn, job_id) is Reason.STOPPING
     await conn.execute("update asyncq.workers set seen_at = now() - interval '101 seconds'")
     assert await why(conn, job_id) is Reason.NO_WORKER
-    await workers.leave(session, "asyncq", worker="worker-1")
+    await workers.leave(session, "asyncq", worker="worker-1", done=[])
     assert await workers.listed(conn, "asyncq") == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncq import ConfigurationError
-from asyncq.db import defer, doctor, explain, jobs, quiet, rights, workers
+from asyncq.db import activity, defer, doctor, explain, history, jobs, quiet, rights, workers
 from asyncq.db import inspect as inspecting
 from asyncq.db.migrate import migrations, script
 from asyncq.db.statements import checked_schema, in_schema, load, sql_folder
@@ -30,7 +30,7 @@ def text_of(name: str) -> str:
 
 
 def test_each_file_is_used_once_and_there_is_none_besides() -> None:
-    modules = (defer, doctor, explain, inspecting, jobs, quiet, rights, workers)
+    modules = (activity, defer, doctor, explain, history, inspecting, jobs, quiet, rights, workers)
     loaded = re.findall(r'load\("(\w+/\w+)"', "".join(map(inspect.getsource, modules)))
     assert sorted(loaded) == NAMES
 
@@ -45,6 +45,12 @@ def test_a_statement_names_the_schema_and_nothing_else(name: str) -> None:
     assert ('"other".' in text) == (name not in OF_THE_CLUSTER)
     assert "asyncq" not in text
     assert load(name, "asyncq").replace('"asyncq"', '"other"') == text
+
+
+@pytest.mark.parametrize("name", ["jobs/claim", "jobs/look", "jobs/complete"])
+def test_another_part_can_take_the_place_of_one(name: str) -> None:
+    assert "job_history" not in load(name, "asyncq")
+    assert "job_history" in load(name, "asyncq", **jobs.RECORDED)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -162,6 +168,8 @@ def test_each_part_serves_several_places_and_says_what_it_is_for() -> None:
     }
     texts = [*map(text_of, NAMES), *parts.values()]  # a part may stand on another
     used = re.findall(r"^-- include (\w+),?$", "\n".join(texts), re.MULTILINE)
+    # In the place of another one, where it is asked for.
+    used += [part for part in jobs.RECORDED.values() for _ in range(used.count("retired"))]
     assert set(used) == set(parts)
     assert min(map(used.count, parts)) > 1
     assert all(text.startswith("-- ") for text in parts.values())

@@ -24,6 +24,15 @@ changed as (
     update asyncq.jobs j
     set state = 'cancelled', finished_at = now(), last_error = %(reason)s::text
     where j.id = any(array(select chosen.id from chosen))
-    returning j.id
+    returning j.id, j.created_at, j.run_at, j.attempts, j.queue, j.task
+),
+-- include kept,
+recorded as (
+    insert into asyncq.job_history (job_id, created_at, run_at, expires_on, attempt, event, queue, task, error)
+    select
+        changed.id, changed.created_at, changed.run_at, (now() at time zone 'UTC' + kept.history)::date,
+        changed.attempts, 'cancelled', changed.queue, changed.task, %(reason)s::text
+    from changed
+    join kept on kept.name = changed.queue
 )
 select coalesce(array_agg(changed.id order by changed.id), '{}') from changed

@@ -6,7 +6,7 @@
 --          stands in subqueries, which are evaluated once: the names are checked once, not in each row, and all get
 --          one time. It is read after the lock on the table was taken.
 with job as (
-    insert into asyncq.jobs (queue, task, args, priority, run_at, max_attempts, lease_seconds)
+    insert into asyncq.jobs (queue, task, args, priority, run_at, max_attempts, lease_seconds, headers)
     select
         (select %(queue)s::text::asyncq.name),
         (select %(task)s::text::asyncq.name),
@@ -16,7 +16,8 @@ with job as (
             %(run_at)s::timestamptz, clock_timestamp() + make_interval(secs => %(delay_seconds)s::float8)
         )),
         %(max_attempts)s::integer,
-        %(lease_seconds)s::float8
+        %(lease_seconds)s::float8,
+        (select %(headers)s::text::jsonb)
     from unnest(string_to_array(%(args)s::text, E'\x1e')) with ordinality as given (args, place)
     order by given.place
     returning id

@@ -5,6 +5,7 @@
 --          last_error)
 -- Returns: rows (id, token, busy) of those not written: busy, somebody's open transaction holds the row, try again;
 --          otherwise lost, the run was taken away and its outcome counts for nothing. Rows of nulls are notifications.
+-- Note:    what happens to jobs of queues that keep history is recorded.
 -- Locks:   the rows, with SKIP LOCKED: one held row does not hold up the batch
 -- Index:   primary key, in the way of parts/held.sql. The state is not asked for: it would invite the planner to walk the whole
 --          running index.
@@ -18,10 +19,15 @@ with given as (
     ) as given (id, token, state, delay, refund, error)
 ),
 held as materialized (
-    select held.ctid, given.token, given.state, given.delay, given.refund, given.error
+    select
+        held.ctid, given.token, given.state, given.delay, given.refund, given.error,
+        held.attempts, held.run_at, held.attempted_at, held.locked_by
     from given
     cross join lateral (
-        select j.ctid from asyncq.jobs j where j.id = given.id and j.lease_token = given.token for update skip locked
+        select j.ctid, j.attempts, j.run_at, j.attempted_at, j.locked_by
+        from asyncq.jobs j
+        where j.id = given.id and j.lease_token = given.token
+        for update skip locked
     ) held
 ),
 changed as (
@@ -36,7 +42,27 @@ changed as (
         finished_at = case when held.state <> 'available' then now() end
     from held
     where j.ctid = held.ctid
-    returning j.id, held.token as lease_token, j.queue, held.state, held.delay is null as back
+    returning
+        j.id, held.token as lease_token, j.queue, j.task, j.created_at, held.state, held.delay, held.refund, held.error,
+        held.attempts, held.run_at, held.attempted_at, held.locked_by, held.delay is null as back
+),
+-- include kept,
+recorded as (
+    insert into asyncq.job_history (
+        job_id, created_at, run_at, started_at, expires_on, attempt, event, queue, task, worker, error
+    )
+    select
+        changed.id, changed.created_at, changed.run_at, changed.attempted_at,
+        (now() at time zone 'UTC' + kept.history)::date, changed.attempts,
+        case
+            when changed.state <> 'available' then changed.state
+            when changed.refund = 0 then 'failed'
+            when changed.delay is null then 'interrupted'
+            else 'snoozed'
+        end,
+        changed.queue, changed.task, changed.locked_by, changed.error
+    from changed
+    join kept on kept.name = changed.queue
 ),
 notified as (
     -- Those that keep their place in the line are announced as such.

@@ -69,13 +69,13 @@ later as (
 select
     4::smallint as kind, opened.id, opened.queue, null::text as task, null::text as args, opened.priority,
     null::integer as attempts, null::integer as max_attempts, null::float8 as lease_seconds, opened.run_at,
-    null::timestamptz as created_at, null::bigint as token
+    null::timestamptz as created_at, null::text as headers, null::bigint as token
 from opened
 union all
 -- 5: when the next job of a queue falls due, in seconds, as lease_seconds.
 select
     5::smallint, null, later.queue, null, null, null, null, null,
-    extract(epoch from least(later.run_at, '9999-12-29 00:00+00') - now())::float8, null, null, null
+    extract(epoch from least(later.run_at, '9999-12-29 00:00+00') - now())::float8, null, null, null, null
 from later
 union all
 -- include answer

@@ -32,7 +32,7 @@ running as materialized (
     where j.state = 'running' and j.attempted_at >= %(since)s::text::timestamptz
 ),
 expired as materialized (
-    select j.ctid, j.id, j.locked_by
+    select j.ctid, j.id, j.locked_by, j.attempted_at
     from asyncq.jobs j
     where (select turn.mine from turn)
         and j.ctid = any(array(select running.ctid from running where running.leased_until < now()))
@@ -54,7 +54,22 @@ rescued as (
         )
     from expired
     where j.ctid = expired.ctid
-    returning j.id, j.queue, j.task, j.state, j.attempts, expired.locked_by
+    returning
+        j.id, j.queue, j.task, j.state, j.attempts, expired.locked_by, j.created_at, j.run_at, expired.attempted_at,
+        j.last_error
+),
+-- include kept,
+recorded as (
+    insert into asyncq.job_history (
+        job_id, created_at, run_at, started_at, expires_on, attempt, event, queue, task, worker, error
+    )
+    select
+        rescued.id, rescued.created_at, rescued.run_at, rescued.attempted_at,
+        (now() at time zone 'UTC' + kept.history)::date, rescued.attempts,
+        case when rescued.state = 'available' then 'rescued' else rescued.state end,
+        rescued.queue, rescued.task, rescued.locked_by, rescued.last_error
+    from rescued
+    join kept on kept.name = rescued.queue
 ),
 notified as (
     -- Announced as put back into their old places.
