@@ -30,7 +30,7 @@ from asyncq.errors import (
     TaskAlreadyRegisteredError,
     UnknownTaskError,
 )
-from asyncq.job import Job, JobPage, JobState, QueueStats
+from asyncq.job import EndedPage, Job, JobEvent, JobEventKind, JobPage, JobState, QueueStats
 from asyncq.queue import Queue
 from asyncq.reason import Explanation, Reason
 from asyncq.release import __version__
@@ -46,10 +46,13 @@ __all__ = [
     "ConfigurationError",
     "DeferError",
     "Deferred",
+    "EndedPage",
     "ExitCode",
     "Explanation",
     "InvalidArgsError",
     "Job",
+    "JobEvent",
+    "JobEventKind",
     "JobFilter",
     "JobPage",
     "JobSignal",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import psycopg
 
-from asyncq.cli import dead_letters, defer, demo, dev, doctor, explain, jobs, migrate, operate, status, worker
+from asyncq.cli import dead_letters, defer, demo, dev, doctor, explain, history, jobs, migrate, operate, status, worker
 from asyncq.cli.log import printable
 from asyncq.errors import AsyncqError, SchemaOutdatedError
 from asyncq.release import __version__
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="asyncq", description="A job queue on plain PostgreSQL.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"asyncq {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (worker, migrate, defer, status, jobs, explain, doctor, dead_letters, operate, demo, dev):
+    for command in (worker, migrate, defer, status, jobs, history, explain, doctor, dead_letters, operate, demo, dev):
         command.add(commands)
     options = parser.parse_args(argv)
     try:

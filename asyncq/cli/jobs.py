@@ -1,6 +1,7 @@
 """`asyncq jobs QUEUE` and `asyncq show ID …`: look at jobs, many in short or some in full."""
 
 import argparse
+import contextlib
 import json
 import sys
 from datetime import datetime
@@ -10,10 +11,11 @@ import psycopg
 
 from asyncq import ranges
 from asyncq.cli import common, table
+from asyncq.cli.history import event_fields, event_line
 from asyncq.cli.log import printable
-from asyncq.db import inspect, rights
+from asyncq.db import history, inspect, rights
 from asyncq.errors import InvalidArgsError
-from asyncq.job import Job, JobState
+from asyncq.job import Job, JobEvent, JobState
 from asyncq.queue import Queue
 
 __all__ = ["add"]
@@ -126,14 +128,16 @@ def _time(time: datetime | None) -> str:
 def run_show(options: argparse.Namespace) -> int:
     """Run `asyncq show`."""
     ids = ranges.ids("the ids", options.ids, InvalidArgsError)
-    found, whole = common.run(_show(common.dsn_of(options), common.schema_of(options), ids))
-    for place, job in enumerate(found):
+    found, timelines, whole = common.run(_show(common.dsn_of(options), common.schema_of(options), ids))
+    jobs = {job.id: job for job in found}
+    shown = [job_id for job_id in dict.fromkeys(ids) if job_id in jobs or timelines[job_id]]
+    for place, job_id in enumerate(shown):
         if options.json:
-            print(table.job_json(job, whole=whole))
+            print(_json(job_id, jobs.get(job_id), timelines[job_id], whole=whole))
         else:
             print("" if place == 0 else "\n", end="")
-            _print(job, whole=whole)
-    missing = sorted(set(ids) - {job.id for job in found})
+            _print(job_id, jobs.get(job_id), timelines[job_id], whole=whole)
+    missing = sorted(set(ids) - set(shown))
     if missing:
         print(f"asyncq: there are no such jobs: {', '.join(map(str, missing))}", file=sys.stderr)
     if not whole:
@@ -141,15 +145,45 @@ def run_show(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _show(dsn: str, schema: str, ids: list[int]) -> tuple[list[Job], bool]:
+async def _show(dsn: str, schema: str, ids: list[int]) -> tuple[list[Job], dict[int, list[JobEvent]], bool]:
     async with common.connected(dsn, schema, rights.OUTLINES) as connection:
         try:
-            return await inspect.show(connection, schema, ids=ids), True
+            found, whole = await inspect.show(connection, schema, ids=ids), True
         except psycopg.errors.InsufficientPrivilege:
-            return await inspect.outline(connection, schema, ids=ids), False
+            found, whole = await inspect.outline(connection, schema, ids=ids), False
+        return found, {job_id: await _timeline(connection, schema, job_id) for job_id in ids}, whole
 
 
-def _print(job: Job, *, whole: bool) -> None:
+async def _timeline(connection: psycopg.AsyncConnection[Any], schema: str, job_id: int) -> list[JobEvent]:
+    """What is kept of it, as far as the role may read that."""
+    for errors in (True, False):
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+            return await history.timeline(connection, schema, job_id, errors=errors)
+    return []
+
+
+def _json(job_id: int, job: Job | None, timeline: list[JobEvent], *, whole: bool) -> str:
+    events = [event_fields(event) for event in timeline]
+    if job is None:
+        last = timeline[-1]
+        fields = {"id": job_id, "queue": last.queue, "task": last.task, "state": None}
+        return table.as_json({**fields, "events": events})
+    return table.job_json(job, whole=whole, events=events)
+
+
+def _print(job_id: int, job: Job | None, timeline: list[JobEvent], *, whole: bool) -> None:
+    if job is None:
+        last = timeline[-1]
+        print(printable(f"job {job_id} ({last.task} of queue {last.queue}) is not there any more"))
+    else:
+        _print_row(job, whole=whole)
+    if timeline:
+        print("history")
+        for event in timeline:
+            print(printable(f"    {event_line(event)}"))
+
+
+def _print_row(job: Job, *, whole: bool) -> None:
     known = [
         ("job", str(job.id)),
         ("queue", job.queue),

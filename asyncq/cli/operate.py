@@ -19,9 +19,15 @@ COUNTED = 100_000
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    for name, act, short, reason in (
-        ("run-now", Queue.run_now, "let jobs run now that wait for a later time", "not waiting for a later time"),
-        ("cancel", Queue.cancel, "cancel jobs that wait", "not waiting"),
+    for name, act, needed, short, reason in (
+        (
+            "run-now",
+            Queue.run_now,
+            rights.HURRIES,
+            "let jobs run now that wait for a later time",
+            "not waiting for a later time",
+        ),
+        ("cancel", Queue.cancel, rights.REPLAYS, "cancel jobs that wait", "not waiting"),
     ):
         parser = commands.add_parser(
             name,
@@ -33,7 +39,7 @@ def add(commands: Any) -> None:
         sure.add_ids(parser, nargs="+", what="which ones")
         sure.add_sure(parser)
         common.add_database(parser)
-        parser.set_defaults(run=_running(name, act, f"{reason} in this queue"))
+        parser.set_defaults(run=_running(name, act, needed, f"{reason} in this queue"))
     parser = commands.add_parser(
         "purge",
         help="delete jobs that ended",
@@ -54,9 +60,11 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run_purge)
 
 
-def _running(name: str, act: Callable[..., Any], reason: str) -> Callable[[argparse.Namespace], int]:
+def _running(
+    name: str, act: Callable[..., Any], needed: Sequence[rights.Right], reason: str
+) -> Callable[[argparse.Namespace], int]:
     async def change(dsn: str, queue: Queue, ids: list[int]) -> list[int]:
-        async with common.connected(dsn, queue.schema, rights.REPLAYS) as connection:
+        async with common.connected(dsn, queue.schema, needed) as connection:
             return await act(queue, connection, ids)
 
     def run(options: argparse.Namespace) -> int:

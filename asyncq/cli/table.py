@@ -79,7 +79,7 @@ def as_json(fields: Mapping[str, object], **raw: str) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
-def job_json(job: Job, *, whole: bool) -> str:
+def job_json(job: Job, *, whole: bool, events: Sequence[object] = ()) -> str:
     """Write a job as one line of JSON; `whole`: its arguments and last error were read."""
     fields: dict[str, Any] = {
         "id": job.id,
@@ -92,6 +92,8 @@ def job_json(job: Job, *, whole: bool) -> str:
         "lease_seconds": job.lease.total_seconds(),
         **{name: _iso(getattr(job, name)) for name in ("run_at", "created_at", "attempted_at", "finished_at")},
     }
+    if events:
+        fields["events"] = events
     return as_json({**fields, "last_error": job.last_error}, args=job.args_json) if whole else as_json(fields)
 
 

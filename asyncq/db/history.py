@@ -34,10 +34,15 @@ async def keep(via: Fetches, schema: str) -> int:
     return rows[0][0]
 
 
-async def timeline(connection: Connection, schema: str, job_id: int) -> list[JobEvent]:
+OUTLINED = {"event": "event_outline"}
+"""Without errors, for a role that may not read them."""
+
+
+async def timeline(connection: Connection, schema: str, job_id: int, *, errors: bool = True) -> list[JobEvent]:
     """Say what became of one job, run by run, the first first."""
+    statement = load("history/timeline", schema, **({} if errors else OUTLINED))
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("history/timeline", schema), {"id": job_id}, binary=True)
+        await cursor.execute(statement, {"id": job_id}, binary=True)
         return [_event(row) for row in await cursor.fetchall()]
 
 
@@ -50,6 +55,7 @@ async def ended(
     event: JobEventKind | None = None,
     before: int | None = None,
     limit: int,
+    errors: bool = True,
 ) -> EndedPage:
     """List jobs that have ended, the newest first; `event` is `COMPLETED`, `DISCARDED`, `CANCELLED` or any of them."""
     params = {
@@ -60,7 +66,8 @@ async def ended(
         "limit": limit,
     }
     async with PlainCursor(connection) as cursor:
-        await cursor.execute(load("history/ended", schema), params, binary=True)
+        statement = load("history/ended", schema, **({} if errors else OUTLINED))
+        await cursor.execute(statement, params, binary=True)
         rows = await cursor.fetchall()
     return EndedPage([_event(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 

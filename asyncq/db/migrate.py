@@ -76,8 +76,8 @@ _NOTE = "insert into asyncq.migrations (version, name, oldest_release) values (%
 async def migrate(dsn: str, *, schema: str = "asyncq") -> list[Migration]:
     """Apply what is missing, and give it; nothing is missing afterwards.
 
-    Concurrent calls wait for each other, and each step is applied by one of them. Steps that a newer release applied are
-    left alone.
+    Concurrent calls wait for each other, and each step is applied by one of them. Steps that a newer release
+    applied are left alone.
 
     Raises:
         ConfigurationError: the schema's name or the DSN cannot be used.

@@ -18,6 +18,7 @@ __all__ = [
     "COUNTS",
     "DEFERS",
     "EXPLAINS",
+    "HURRIES",
     "LISTS",
     "MIGRATES",
     "OUTLINES",
@@ -102,15 +103,17 @@ COUNTS = (
     _LOOKS,
     Right("jobs", "select", ("id", "queue", "state", "priority", "run_at", "attempted_at", "finished_at")),
 )
-REPLAYS = (
-    _LOOKS,
-    Right("jobs", "select"),
-    Right("jobs", "update"),
-    Right("queues", "select"),
-    Right("job_history", "insert"),
-)
+HURRIES = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"))
+REPLAYS = (*HURRIES, Right("queues", "select"), Right("job_history", "insert"))
+"""Who replays and cancels: both are recorded, where a queue keeps history."""
+
 PURGES = (_LOOKS, Right("jobs", "select"), Right("jobs", "update"), Right("jobs", "delete"))
-RECALLS = (_LOOKS, Right("job_history", "select"))
+_ENDS = (
+    "job_id", "at", "created_at", "run_at", "started_at", "attempt", "event", "queue", "task", "worker",
+)  # fmt: skip
+RECALLS = (_LOOKS, Right("job_history", "select", _ENDS))
+"""An observer, who may not see errors."""
+
 CHECKS = (_LOOKS, Right("migrations", "select"))
 MIGRATES = (Right("database", "create"), _LOOKS, Right("schema", "create"), Right("migrations", "select"))
 

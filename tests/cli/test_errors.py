@@ -292,6 +292,7 @@ def obey(dsn: str, error: str) -> str:
 
 TO = 'to "Out sider"'
 WORKERS = f"grant select on asyncq.workers {TO}"
+RECORDED = f"grant select on asyncq.queues {TO}; grant insert on asyncq.job_history {TO}"
 EXPLAINED = ", ".join(rights.EXPLAINS[1].columns)
 OUTLINE = (
     "select (id, queue, task, state, priority, attempts, max_attempts, lease_seconds, run_at, created_at, attempted_at,"
@@ -308,13 +309,16 @@ COUNTS = "select (id, queue, state, priority, run_at, attempted_at, finished_at)
             f"grant usage on schema asyncq {TO}; grant insert, select (id, queue, run_at) on asyncq.jobs {TO}",
         ),
         (("discarded", "q"), f"grant usage on schema asyncq {TO}; grant select on asyncq.jobs {TO}"),
-        (("replay", "q"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (("replay", "q"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}; {RECORDED}"),
         (
             ("explain", "1"),
             f"grant usage on schema asyncq {TO}; grant select ({EXPLAINED}) on asyncq.jobs {TO}; {WORKERS}",
         ),
         (("run-now", "q", "1"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
-        (("cancel", "q", "1"), f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}"),
+        (
+            ("cancel", "q", "1"),
+            f"grant usage on schema asyncq {TO}; grant select, update on asyncq.jobs {TO}; {RECORDED}",
+        ),
         (
             ("purge", "q", "--yes"),
             f"grant usage on schema asyncq {TO}; grant select, update, delete on asyncq.jobs {TO}",
@@ -408,7 +412,10 @@ async def test_a_worker_that_lacks_rights_says_so_at_the_start(start_worker: Sta
         assert await worker.wait() == USAGE
         assert obey(dsn, worker.stderr) == (
             f"grant usage on schema asyncq {TO}; grant select, update, delete on asyncq.jobs {TO};"
-            f" grant select on asyncq.migrations {TO}; grant select, insert, update, delete on asyncq.workers {TO}"
+            f" grant select on asyncq.migrations {TO}; grant select, insert, update, delete on asyncq.workers {TO};"
+            f" grant select, insert, update on asyncq.queues {TO}; grant insert on asyncq.job_history {TO};"
+            f" grant select, insert, update, delete on asyncq.activity {TO};"
+            f" grant select, insert, update, delete on asyncq.depths {TO}"
         )
         with psycopg.connect(dsn, autocommit=True) as admin:
             admin.execute('revoke delete on asyncq.jobs from "Out sider"')

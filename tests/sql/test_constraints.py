@@ -110,6 +110,7 @@ async def test_an_insert_of_the_names_alone_is_a_job(conn: Connection) -> None:
         "last_error": None,
         "attempted_at": None,
         "finished_at": None,
+        "headers": None,
     }
 
 

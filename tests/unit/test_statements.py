@@ -169,7 +169,8 @@ def test_each_part_serves_several_places_and_says_what_it_is_for() -> None:
     texts = [*map(text_of, NAMES), *parts.values()]  # a part may stand on another
     used = re.findall(r"^-- include (\w+),?$", "\n".join(texts), re.MULTILINE)
     # In the place of another one, where it is asked for.
-    used += [part for part in jobs.RECORDED.values() for _ in range(used.count("retired"))]
+    for instead in (jobs.RECORDED, history.OUTLINED):
+        used += [part for place, part in instead.items() for _ in range(used.count(place))]
     assert set(used) == set(parts)
     assert min(map(used.count, parts)) > 1
     assert all(text.startswith("-- ") for text in parts.values())
